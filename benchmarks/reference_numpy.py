@@ -1,0 +1,45 @@
+"""W1 in vectorised NumPy: all clients side by side as one matrix, one gather per local step."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from workloads import Logistic
+
+
+def make(workload: Logistic, clients: int) -> Callable[[int], np.ndarray]:
+    """Return run(rounds) -> weights (123,), which starts anew from zero at each call.
+
+    Three things make it about twice as fast as the plain transcription: labels are multiplied into the rows once;
+    client weights are kept as scale * q with one scalar `scale` for all clients, so that the l2 decay costs nothing;
+    and the two large buffers are used again. Walking through the clients in blocks of cache size gained nothing more.
+    """
+    signed = workload.labels[:, None] * workload.features  # rows b a: the loss is log(1 + exp(-(b a)'w))
+    examples, dimension = signed.shape
+    steps, eta = workload.local_steps, workload.client_step_size
+    decay = 1.0 - eta * workload.l2
+    q = np.empty((clients, dimension), np.float32)
+    rows = np.empty_like(q)
+    mean = np.full(clients, 1 / clients, np.float32)
+
+    def run(rounds: int) -> np.ndarray:
+        rng = np.random.default_rng(0)
+        w = np.zeros(dimension, np.float32)
+        for _ in range(rounds):
+            drawn = rng.integers(examples, size=(steps, clients), dtype=np.int32).astype(np.intp)
+            q[:] = w
+            scale = 1.0
+            for k in range(steps):
+                np.take(signed, drawn[k], axis=0, out=rows, mode="clip")
+                c = np.vecdot(rows, q)
+                c *= np.float32(scale)
+                np.exp(c, out=c)
+                c += 1
+                scale *= decay
+                np.divide(np.float32(eta / scale), c, out=c)
+                np.multiply(rows, c[:, None], out=rows)
+                np.add(q, rows, out=q)
+            w = (mean @ q) * np.float32(scale)
+        return w
+
+    return run

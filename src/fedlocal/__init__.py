@@ -1,0 +1,42 @@
+"""fedlocal: federated optimisation with local methods.
+
+import fedlocal as fl
+
+data = fl.data.synthetic_lasso(config="I", seed=0)
+problem = fl.problems.LeastSquares(data)
+method = fl.methods.FedDualAvg(client_step_size=0.001, regularizer=fl.regularizers.L1(0.3))
+result = fl.simulate(problem, method, rounds=100, clients_per_round=10, local_epochs=1, batch_size=10)
+"""
+
+from fedlocal import data, methods, metrics, mirrors, problems, regularizers
+from fedlocal.core import LocalMethod, MirrorMap, Regularizer
+from fedlocal.engines import DivergenceWarning, Result, loop, simulate
+from fedlocal.engines.averages import RandomIterate, StronglyConvexAverage, ThirdOrderAverage, UniformAverage
+from fedlocal.federated_data import FederatedData
+from fedlocal.problems import Problem
+from fedlocal.provenance import version
+
+__version__ = version()
+
+__all__ = [
+    "DivergenceWarning",
+    "FederatedData",
+    "LocalMethod",
+    "MirrorMap",
+    "Problem",
+    "RandomIterate",
+    "Regularizer",
+    "Result",
+    "StronglyConvexAverage",
+    "ThirdOrderAverage",
+    "UniformAverage",
+    "__version__",
+    "data",
+    "loop",
+    "methods",
+    "metrics",
+    "mirrors",
+    "problems",
+    "regularizers",
+    "simulate",
+]

@@ -1,0 +1,6 @@
+"""Data: the dissertation's generators, embedded sets, and ways to deal rows to clients."""
+
+from fedlocal.data import partition
+from fedlocal.data.synthetic import synthetic_lasso, synthetic_low_rank
+
+__all__ = ["partition", "synthetic_lasso", "synthetic_low_rank"]

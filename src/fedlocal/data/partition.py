@@ -1,0 +1,68 @@
+"""Partitioners: ways to deal the rows of a data set to clients. Each returns the client of every row.
+
+groups = fl.data.partition.dirichlet(y, num_clients=10, concentration=0.3, seed=0)
+data = fl.FederatedData.from_groups((X, y), groups)
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fedlocal import checks
+
+
+def iid(num_examples: int, num_clients: int, seed: int = 0) -> np.ndarray:
+    """Rows dealt at random, as evenly as possible.
+
+    >>> np.bincount(iid(10, 3)).tolist()
+    [4, 3, 3]
+    """
+    num_clients = checks.whole("partition.iid", "num_clients", num_clients, at_most=num_examples)
+    return np.random.default_rng(seed).permutation(np.arange(num_examples) % num_clients)
+
+
+def by_quantity(num_examples: int, num_clients: int, concentration: float, seed: int = 0) -> np.ndarray:
+    """Rows dealt at random, in unequal numbers: shares drawn from a symmetric Dirichlet; every client gets at least one."""
+    owner = "partition.by_quantity"
+    num_clients = checks.whole(owner, "num_clients", num_clients, at_most=num_examples)
+    concentration = checks.number(owner, "concentration", concentration, above=0)
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(num_clients, concentration))
+    sizes = 1 + rng.multinomial(num_examples - num_clients, shares)
+    return rng.permutation(np.repeat(np.arange(num_clients), sizes))
+
+
+def dirichlet(labels: Any, num_clients: int, concentration: float, seed: int = 0) -> np.ndarray:
+    """Label skew: each class is dealt by shares drawn from a symmetric Dirichlet; every client gets at least one row.
+
+    A small concentration gives clients that see few classes, a large one approaches iid.
+    """
+    owner = "partition.dirichlet"
+    labels = np.asarray(labels)
+    num_clients = checks.whole(owner, "num_clients", num_clients, at_most=len(labels))
+    concentration = checks.number(owner, "concentration", concentration, above=0)
+    rng = np.random.default_rng(seed)
+    groups = np.empty(len(labels), np.int64)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        sizes = rng.multinomial(len(rows), rng.dirichlet(np.full(num_clients, concentration)))
+        groups[rows] = np.repeat(np.arange(num_clients), sizes)
+    for client in range(num_clients):  # a client left empty takes one row from the largest
+        if not (groups == client).any():
+            largest = np.flatnonzero(groups == np.bincount(groups, minlength=num_clients).argmax())
+            groups[rng.choice(largest)] = client
+    return groups
+
+
+def shards(labels: Any, num_clients: int, shards_per_client: int = 2, seed: int = 0) -> np.ndarray:
+    """Rows sorted by label and cut into equal shards; every client gets `shards_per_client` of them at random."""
+    labels = np.asarray(labels)
+    num_clients = checks.whole("partition.shards", "num_clients", num_clients)
+    most = len(labels) // num_clients
+    per_client = checks.whole("partition.shards", "shards_per_client", shards_per_client, at_most=max(most, 1))
+    rng = np.random.default_rng(seed)
+    owners = rng.permutation(np.repeat(np.arange(num_clients), per_client))
+    groups = np.empty(len(labels), np.int64)
+    for owner, rows in zip(owners, np.array_split(np.argsort(labels, kind="stable"), len(owners)), strict=True):
+        groups[rows] = owner
+    return groups

@@ -1,0 +1,91 @@
+"""Which point a run returns: the last one by default, or one of the averages that the theorems are about.
+
+Each average is a rule for a running mean over the clients' mean iterates of all local steps t = 0, 1, ...:
+(sum, weight) <- keep * (sum, weight) + gain * (point, 1). It exists at any time, so it can be evaluated during a run.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from fedlocal import checks
+from fedlocal.core import Scalar, static
+
+
+class Average(eqx.Module):
+    """A weighted mean of the clients' mean iterates."""
+
+    after_step: eqx.AbstractVar[
+        bool
+    ]  # whether iterates are taken after each local step (k = 1..K) or before (k = 0..K-1)
+
+    @abstractmethod
+    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+        """What remains of the running sum at local step t of `total`, and what the new point adds."""
+
+
+class ThirdOrderAverage(Average):
+    """Weights (1 + 1/(K R))^-(t+1).
+
+    Reference: dissertation, theorem thm:fedavg:3o:ub. Differs from it: nothing.
+    """
+
+    after_step: bool = static(default=False)
+
+    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+        return 1.0, (1 + 1 / total) ** (-(t + 1.0))
+
+
+class StronglyConvexAverage(Average):
+    """Weights proportional to (1 - step_size strong_convexity / 2)^(K R - t - 1).
+
+    Reference: dissertation, theorem fedavg:a2:full. Differs from it: nothing.
+    """
+
+    step_size: Scalar
+    strong_convexity: Scalar
+    after_step: bool = static(default=False)
+
+    def __check_init__(self) -> None:
+        checks.number("StronglyConvexAverage", "step_size", self.step_size, above=0)
+        checks.number("StronglyConvexAverage", "strong_convexity", self.strong_convexity, above=0)
+
+    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+        return 1 - self.step_size * self.strong_convexity / 2, 1.0
+
+
+class UniformAverage(Average):
+    """Equal weights on the primal points of the clients' mean states after every local step.
+
+    Reference: dissertation, eq. x_hat (FedDualAvg). Differs from it: nothing.
+    """
+
+    after_step: bool = static(default=True)
+
+    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+        return 1.0, 1.0
+
+
+class RandomIterate(Average):
+    """One of the clients' mean iterates, drawn uniformly at random from the seed.
+
+    Reference: dissertation, theorems thm:fedavg:ncvx:2o and thm:fedavg:ncvx:3o. Differs from it: nothing.
+    """
+
+    after_step: bool = static(default=False)
+
+    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+        chosen = jnp.where(jax.random.uniform(jax.random.fold_in(key, t)) * (t + 1.0) < 1, 1.0, 0.0)
+        return 1.0 - chosen, chosen
+
+
+AVERAGES = {"third_order": ThirdOrderAverage, "uniform": UniformAverage, "random": RandomIterate}
+
+
+def average_named(average: str | Average | None) -> Average | None:
+    """An average from its name; objects and None pass through."""
+    if average is None or isinstance(average, Average):
+        return average
+    return AVERAGES[checks.choice("simulate", "average", average, AVERAGES)]()

@@ -1,0 +1,139 @@
+"""loop: the same contract in plain Python, one client after the other, everything sent passed through bytes.
+
+It compiles nothing and is slow. It is the twin that `simulate` is tested against, the place to put a breakpoint, and the
+proof that a method can be deployed: a client sees only what came over the wire, its own data and its own memory.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal import wire
+from fedlocal.core import AbstractProblem, LocalMethod, Memory, Params
+from fedlocal.engines.averages import Average
+from fedlocal.engines.plan import Plan
+from fedlocal.engines.result import Result
+from fedlocal.engines.rounds import Running, RunState, message_fields, message_spread
+from fedlocal.engines.run import Run
+from fedlocal.metrics import Metric
+from fedlocal.progress import ProgressBar
+
+
+def loop(
+    problem: AbstractProblem,
+    method: LocalMethod,
+    *,
+    rounds: int,
+    local_steps: int | Sequence[int] | None = None,
+    local_epochs: int | None = None,
+    batch_size: int | None = None,
+    clients_per_round: int | None = None,
+    weights: str = "uniform",
+    seed: int = 0,
+    x0: Params | None = None,
+    eval_every: int = 1,
+    metrics: Sequence[Metric | Callable[[Params], Any]] = (),
+    progress: bool = True,
+    average: str | Average | None = None,
+) -> Result:
+    """Run a federated method as `simulate` does, step by step in plain Python. Arguments as there.
+
+    >>> import fedlocal as fl
+    >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
+    >>> result = fl.loop(problem, fl.methods.FedAvg(client_step_size=0.2), rounds=40, local_steps=1)
+    >>> round(float(result.x[0]), 4)
+    0.75
+    """
+    run = Run.make(
+        problem,
+        method,
+        rounds=rounds,
+        local_steps=local_steps,
+        local_epochs=local_epochs,
+        batch_size=batch_size,
+        clients_per_round=clients_per_round,
+        weights=weights,
+        seed=seed,
+        x0=x0,
+        eval_every=eval_every,
+        metrics=metrics,
+        average=average,
+    )
+    state = run.first_state()
+    memories: dict[int, Memory] = {}
+    run.evaluate(0, state)
+    diverged = run.divergence(state)
+    with ProgressBar(type(method).__name__, rounds, progress) as bar:
+        for r in range(rounds):
+            if diverged is not None:
+                break
+            state = _round(run, rounds, state, memories, r)
+            if (r + 1) % eval_every == 0 or r + 1 == rounds or state.diverged >= 0:
+                run.evaluate(r + 1, state)
+                diverged = run.divergence(state)
+            bar.advance_to(r + 1)
+    return run.result(state, diverged)
+
+
+def _round(run: Run, rounds: int, state: RunState, memories: dict[int, Memory], r: int) -> RunState:
+    method, plan = run.method, run.plan
+    cohort = plan.cohort(r)
+    p = np.asarray(plan.normalized_weights(jnp.asarray(cohort)))
+    shown = method.broadcast(state.server)
+    letter = wire.to_bytes(shown)
+    replies, trails = [], []
+    for m in cohort.tolist():
+        server = wire.from_bytes(letter, shown)
+        memory = memories.get(m, method.init_memory(run.x0))
+        message, memories[m], trail = _client(run.problem, method, plan, server, memory, m, r)
+        replies.append((wire.to_bytes(message), message))
+        trails.append(trail)
+    messages = [wire.from_bytes(content, like) for content, like in replies]
+    mean_message = _mean(messages, p)
+    running = state.running if run.average is None else _average(run, rounds, state.running, trails, p, r)  # pyright: ignore
+    server = method.update(state.server, mean_message)
+    spread = state.discrepancy
+    if spread is not None:
+        stacked = jax.tree.map(lambda *a: jnp.stack(a), *messages)
+        spread = message_spread(message_fields(method, run.x0), stacked, mean_message, jnp.asarray(p))
+    finite = all(np.isfinite(a).all() for a in jax.tree.leaves(server))
+    return RunState(server, (), running, spread, jnp.asarray(-1 if finite else r + 1))
+
+
+def _client(
+    problem: AbstractProblem, method: LocalMethod, plan: Plan, server: Any, memory: Memory, m: int, r: int
+) -> tuple[Any, Memory, list[Any]]:
+    """What client m does in round r: its message, its memory, and all states it went through."""
+    index = jnp.asarray(m, jnp.int32)
+    draws = plan.draws(plan.round_key(r), index)
+    client = method.start(server, memory)
+    trail = [client]
+    for k in range(int(plan.steps[m])):
+        if plan.batch_size is None:
+            client = method.step(client, lambda x: problem.full_gradient(x, index))
+        else:
+            batch = plan.batch(draws, index, k)
+            client = method.step(client, lambda x, batch=batch: problem.gradient(x, batch))
+        trail.append(client)
+    message, memory = method.finish(server, client)
+    return message, memory, trail
+
+
+def _mean(trees: list[Any], p: np.ndarray) -> Any:
+    return jax.tree.map(lambda *arrays: sum(w * np.asarray(a) for w, a in zip(p, arrays, strict=True)), *trees)
+
+
+def _average(run: Run, rounds: int, running: Running, trails: list[list[Any]], p: np.ndarray, r: int) -> Running:
+    assert run.average is not None
+    steps = run.plan.most_steps
+    for k in range(steps):
+        states = [trail[k + 1 if run.average.after_step else k] for trail in trails]
+        point = run.method.primal(_mean(states, p))
+        t = jnp.asarray(r * steps + k)
+        keep, gain = run.average.keep_and_gain(t, rounds * steps, jax.random.key(run.plan.seed))
+        total = jax.tree.map(lambda s, x, keep=keep, gain=gain: keep * s + gain * x, running.total, point)
+        running = Running(total, keep * running.weight + gain)
+    return running

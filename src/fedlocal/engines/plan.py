@@ -1,0 +1,151 @@
+"""Plan: everything about a run that is neither problem nor method. Who takes part, how many steps, which examples.
+
+All of it is a function of one integer seed, the round and the client, so every engine draws the same.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal import checks
+from fedlocal.core import AbstractProblem, Batch, static
+
+WEIGHTS = ("uniform", "examples")
+
+
+class Plan(eqx.Module):
+    """A run's checked arguments, with the functions that draw from the seed."""
+
+    seed: int  # an argument of compiled programs, so that all seeds share one
+    starts: jax.Array | None  # (M,) first row of each client
+    sizes: jax.Array | None  # (M,) examples of each client
+    steps: jax.Array  # (M,) local steps of each client in a round
+    mean_weights: jax.Array  # (M,) weight of each client in the mean, before normalising over a round's clients
+    num_clients: int = static()
+    clients_per_round: int = static()
+    batch_size: int | None = static()
+    epochs: int | None = static()
+    largest: int = static()
+    most_steps: int = static()
+    equal_steps: bool = static()
+    ragged_batches: bool = static()
+
+    @classmethod
+    def make(
+        cls,
+        problem: AbstractProblem,
+        *,
+        local_steps: int | Sequence[int] | None,
+        local_epochs: int | None,
+        batch_size: int | None,
+        clients_per_round: int | None,
+        weights: str,
+        seed: int,
+    ) -> "Plan":
+        owner = "simulate"
+        clients, sizes, starts = problem.num_clients, problem.sizes(), problem.starts()
+        if (local_steps is None) == (local_epochs is None):
+            got = "neither" if local_steps is None else f"local_steps={local_steps} and local_epochs={local_epochs}"
+            raise ValueError(f"{owner}: give either local_steps or local_epochs, got {got}")
+        if batch_size is not None:
+            batch_size = checks.whole(owner, "batch_size", batch_size)
+        if local_epochs is None:
+            steps = _steps_of_clients(owner, local_steps, clients)
+        elif sizes is None:
+            raise ValueError(f"{owner}: {type(problem).__name__} has no examples to go through; give local_steps")
+        else:
+            local_epochs = checks.whole(owner, "local_epochs", local_epochs)
+            steps = local_epochs * (np.ones_like(sizes) if batch_size is None else -(-sizes // batch_size))
+        checks.choice(owner, "weights", weights, WEIGHTS)
+        if weights == "examples" and sizes is None:
+            raise ValueError(
+                f"{owner}: weights='examples' needs examples; {type(problem).__name__} has none, use 'uniform'"
+            )
+        per_round = clients if clients_per_round is None else clients_per_round
+        epochs = local_epochs if batch_size is not None else None
+        return cls(
+            starts=None if starts is None else jnp.asarray(starts),
+            sizes=None if sizes is None else jnp.asarray(sizes),
+            steps=jnp.asarray(steps, jnp.int32),
+            mean_weights=jnp.asarray(sizes if weights == "examples" else np.ones(clients), float),
+            seed=checks.whole(owner, "seed", seed, at_least=0, at_most=2**31 - 1),
+            num_clients=clients,
+            clients_per_round=checks.whole(owner, "clients_per_round", per_round, at_most=clients),
+            batch_size=batch_size,
+            epochs=epochs,
+            largest=1 if sizes is None else int(sizes.max()),
+            most_steps=int(steps.max()),
+            equal_steps=bool((steps == steps[0]).all()),
+            ragged_batches=epochs is not None and bool((sizes % batch_size != 0).any()),  # pyright: ignore
+        )
+
+    @property
+    def full_participation(self) -> bool:
+        return self.clients_per_round == self.num_clients
+
+    def client_weights(self) -> np.ndarray:
+        """(M,) weights p of the objective F = sum_m p_m F_m, in float64."""
+        weights = np.asarray(self.mean_weights, np.float64)
+        return weights / weights.sum()
+
+    def cohort(self, r: int) -> np.ndarray:
+        """The clients of round r, drawn without replacement in time and memory of their number alone."""
+        if self.full_participation:
+            return np.arange(self.num_clients, dtype=np.int32)
+        rng = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, r]))
+        return np.sort(rng.choice(self.num_clients, self.clients_per_round, replace=False)).astype(np.int32)
+
+    def round_key(self, r: jax.Array | int) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(self.seed), r)
+
+    def draws(self, round_key: jax.Array, client: jax.Array) -> Any:
+        """All that a client draws for a round at once: rows (K, B) with replacement, shuffles (E, n), or its key."""
+        key = jax.random.fold_in(round_key, client)
+        if self.batch_size is None:
+            return ()
+        if self.sizes is None:
+            return key
+        size = self.sizes[client]
+        if self.epochs is None:
+            return jax.random.randint(key, (self.most_steps, self.batch_size), 0, size, jnp.int32)
+        order = jax.random.bits(key, (self.epochs, self.largest), jnp.uint32)
+        order = jnp.where(jnp.arange(self.largest) < size, order, np.uint32(2**32 - 1))
+        return jnp.argsort(order, axis=1)
+
+    def batch(self, draws: Any, client: jax.Array, k: jax.Array | int) -> Batch:
+        """The minibatch of a client's local step k."""
+        assert self.batch_size is not None
+        if self.sizes is None or self.starts is None:
+            keys = jax.random.split(jax.random.fold_in(draws, k), self.batch_size)
+            return Batch(client, None, None, keys)
+        start, size = self.starts[client], self.sizes[client]
+        if self.epochs is None:
+            rows = jax.lax.dynamic_index_in_dim(draws, k, 0, keepdims=False)
+            return Batch(client, start + rows, None, None)
+        per_epoch = -(-size // self.batch_size)
+        places = (k % per_epoch) * self.batch_size + jnp.arange(self.batch_size)
+        if not self.ragged_batches:
+            return Batch(client, start + draws[k // per_epoch, places], None, None)
+        inside = places < size
+        rows = draws[k // per_epoch, jnp.where(inside, places, 0)]
+        weights = inside.astype(float) / jnp.sum(inside)
+        return Batch(client, start + rows, weights, None)
+
+    def normalized_weights(self, cohort: jax.Array) -> jax.Array:
+        """(S,) weights of the mean over a round's clients."""
+        weights = self.mean_weights[cohort]
+        return weights / jnp.sum(weights)
+
+
+def _steps_of_clients(owner: str, local_steps: Any, clients: int) -> np.ndarray:
+    if np.ndim(local_steps) == 0:
+        return np.full(clients, checks.whole(owner, "local_steps", local_steps))
+    if len(local_steps) != clients:
+        raise ValueError(
+            f"{owner}: local_steps must be one number or one per client ({clients}), got {len(local_steps)}"
+        )
+    return np.array([checks.whole(owner, "local_steps", k) for k in local_steps])

@@ -1,0 +1,86 @@
+"""Recorder: evaluates a run as it goes and keeps its history."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from fedlocal import metrics as metrics_module
+from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.engines.plan import Plan
+from fedlocal.metrics import ClientDiscrepancy, Evaluation, Metric
+
+
+class Recorder:
+    """Rows of a history: round, loss, objective, metrics, numbers sent, seconds."""
+
+    def __init__(
+        self,
+        problem: AbstractProblem,
+        method: LocalMethod,
+        plan: Plan,
+        metrics: Sequence[Metric | Callable[[Params], Any]],
+        x0: Params,
+    ):
+        for metric in metrics:
+            if not isinstance(metric, Metric) and not callable(metric):
+                raise TypeError(f"simulate: metrics must be metrics or functions of the parameters, got {metric!r}")
+        self.problem, self.method, self.metrics = problem, method, tuple(metrics)
+        self.client_weights = plan.client_weights()
+        self.loss_weights = problem.loss_weights(self.client_weights)
+        self.clients_per_round = plan.clients_per_round
+        self.up, self.down = _numbers_sent(method, x0)
+        self.rows: list[dict[str, float]] = []
+        self.seconds_before, self.started = 0.0, time.monotonic()
+
+    @property
+    def wants_discrepancy(self) -> bool:
+        return any(isinstance(metric, ClientDiscrepancy) for metric in self.metrics)
+
+    def evaluate(self, r: int, x: Params, discrepancy: dict[str, Any] | None) -> dict[str, float]:
+        """Measure the point after r rounds and add a row."""
+        x = jax.tree.map(lambda a: np.asarray(a, np.float64), x)
+        loss = metrics_module.loss_in_float64(self.problem, x, self.loss_weights)
+        psi = getattr(self.method, "regularizer", None)
+        objective = loss
+        if psi is not None:
+            with jax.enable_x64(True):
+                objective = loss + float(psi.value(x))
+        spread = {name: float(value) for name, value in (discrepancy or {}).items()}
+        view = Evaluation(x, loss, objective, self.problem, self.method, self.client_weights, spread)
+        row: dict[str, float] = {"round": r, "loss": loss, "objective": objective}
+        for metric in self.metrics:
+            row |= metrics_module.measure(metric, view)
+        row |= {
+            "numbers_up": r * self.clients_per_round * self.up,
+            "numbers_down": r * self.clients_per_round * self.down,
+        }
+        row["seconds"] = self.seconds()
+        self.rows.append(row)
+        return row
+
+    def seconds(self) -> float:
+        """Time spent on this run, in earlier processes too."""
+        return self.seconds_before + time.monotonic() - self.started
+
+    def resume(self, rows: list[dict[str, float]], seconds: float) -> None:
+        """Continue a history that was kept in a checkpoint."""
+        self.rows, self.seconds_before, self.started = rows, seconds, time.monotonic()
+
+    def history(self) -> pd.DataFrame:
+        return pd.DataFrame(self.rows).astype({"round": int, "numbers_up": int, "numbers_down": int})
+
+
+def _numbers_sent(method: LocalMethod, x0: Params) -> tuple[int, int]:
+    """How many numbers one client sends and receives in a round."""
+
+    def exchange(x0: Params) -> tuple[Any, Any]:
+        down = method.broadcast(method.init(x0))
+        up, _ = method.finish(down, method.start(down, method.init_memory(x0)))
+        return up, down
+
+    up, down = jax.eval_shape(exchange, x0)
+    return tuple(sum(int(np.prod(a.shape)) for a in jax.tree.leaves(tree)) for tree in (up, down))  # pyright: ignore

@@ -1,0 +1,35 @@
+"""Result: what a run gives back."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from fedlocal.core import Params, Server
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """When and where a run left the finite numbers."""
+
+    round: int  # first round after which something was not finite
+    where: tuple[str, ...]  # names of the arrays that were not finite, or ("loss",)
+
+    def __str__(self) -> str:
+        return f"diverged in round {self.round}: {', '.join(self.where)} not finite; try smaller step sizes"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a run: parameters, history, and how it came about."""
+
+    x: Params  # the parameters, as NumPy arrays
+    server: Server  # the method's last server state
+    history: pd.DataFrame  # one row per evaluation
+    diverged: Divergence | None
+    provenance: dict[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        last = self.history.iloc[-1]
+        state = f", {self.diverged}" if self.diverged else ""
+        return f"Result(round {int(last['round'])}, objective {last['objective']:.6g}{state})"

@@ -1,0 +1,133 @@
+"""One round in JAX: clients side by side, then the mean, then the server's step."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
+from fedlocal.engines.averages import Average
+from fedlocal.engines.plan import Plan
+
+
+class Running(NamedTuple):
+    """A running average of points."""
+
+    total: Params
+    weight: jax.Array
+
+
+class RunState(NamedTuple):
+    """All that changes from round to round."""
+
+    server: Server
+    memory: Any  # (M, ...) what clients keep; () for most methods
+    running: Running | None
+    discrepancy: dict[str, jax.Array] | None  # of the last round
+    diverged: jax.Array  # first round after which the server state was not finite; -1 while it is
+
+
+def first_state(
+    problem: AbstractProblem, method: LocalMethod, x0: Params, average: Average | None, discrepancy: bool
+) -> RunState:
+    """The state before round 0."""
+    server = method.init(x0)
+    clients = problem.num_clients
+    memory = jax.tree.map(lambda a: jnp.broadcast_to(a, (clients, *jnp.shape(a))), method.init_memory(x0))
+    running = None if average is None else Running(jax.tree.map(jnp.zeros_like, x0), jnp.zeros(()))
+    zeros = {name: jnp.zeros(()) for name in message_fields(method, x0)} if discrepancy else None
+    return RunState(server, memory, running, zeros, jnp.full((), -1, jnp.int32))
+
+
+def run_round(
+    problem: AbstractProblem,
+    method: LocalMethod,
+    plan: Plan,
+    average: Average | None,
+    total_steps: int,
+    state: RunState,
+    cohort: jax.Array,
+    r: jax.Array,
+) -> RunState:
+    """Round r with the clients in `cohort`."""
+    key = plan.round_key(r)
+    sent = method.broadcast(state.server)
+    memory = jax.tree.map(lambda a: a[cohort], state.memory)
+    draws = jax.vmap(lambda m: plan.draws(key, m))(cohort)
+    clients = jax.vmap(lambda _, kept: method.start(sent, kept))(cohort, memory)
+    weights = plan.normalized_weights(cohort)
+
+    def step(k: jax.Array, client: Any, m: jax.Array, drawn: Any) -> Any:
+        if plan.batch_size is None:
+            moved = method.step(client, lambda x: problem.full_gradient(x, m))
+        else:
+            moved = method.step(client, lambda x: problem.gradient(x, plan.batch(drawn, m, k)))
+        if plan.equal_steps:
+            return moved
+        return jax.tree.map(lambda new, old: jnp.where(k < plan.steps[m], new, old), moved, client)
+
+    def steps(k: jax.Array, carry: tuple[Any, Running | None]) -> tuple[Any, Running | None]:
+        clients, running = carry
+        moved = jax.vmap(step, in_axes=(None, 0, 0, 0))(k, clients, cohort, draws)
+        if average is not None and running is not None:
+            point = method.primal(mean(moved if average.after_step else clients, weights))
+            t = r * plan.most_steps + k
+            keep, gain = average.keep_and_gain(t, total_steps, jax.random.key(plan.seed))
+            add = lambda old, new: (keep * old + gain * new).astype(old.dtype)  # noqa: E731
+            running = Running(jax.tree.map(add, running.total, point), add(running.weight, 1))
+        return moved, running
+
+    last = plan.most_steps if plan.equal_steps else jnp.max(plan.steps[cohort])
+    clients, running = jax.lax.fori_loop(0, last, steps, (clients, state.running))
+    messages, kept = jax.vmap(lambda client: method.finish(sent, client))(clients)
+    mean_message = mean(messages, weights)
+    server = method.update(state.server, mean_message)
+    spread = state.discrepancy
+    if spread is not None:
+        fields = message_fields(method, method.solution(state.server))
+        spread = message_spread(fields, messages, mean_message, weights)
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(server)]))
+    return RunState(
+        server=server,
+        memory=jax.tree.map(lambda all_, new: all_.at[cohort].set(new), state.memory, kept),
+        running=running,
+        discrepancy=spread,
+        diverged=jnp.where((state.diverged < 0) & ~finite, r + 1, state.diverged),
+    )
+
+
+def mean(tree: Any, weights: jax.Array) -> Any:
+    """The weighted mean over the first axis of every array."""
+    return jax.tree.map(lambda a: jnp.tensordot(weights.astype(a.dtype), a, 1, precision="highest"), tree)
+
+
+def message_fields(method: LocalMethod, x0: Params) -> dict[str, str | None]:
+    """Column name and field of each part of a method's message that has the shape of the parameters."""
+
+    def message(x0: Params) -> Any:
+        server = method.broadcast(method.init(x0))
+        return method.finish(server, method.start(server, method.init_memory(x0)))[0]
+
+    def shapes(tree: Any) -> Any:
+        return jax.tree.map(jnp.shape, tree, is_leaf=lambda a: hasattr(a, "shape"))
+
+    wanted, got = shapes(jax.eval_shape(lambda x: x, x0)), jax.eval_shape(message, x0)
+    if shapes(got) == wanted:
+        return {"discrepancy": None}
+    fields = [f for f in getattr(got, "_fields", ()) if shapes(getattr(got, f)) == wanted]
+    return {"discrepancy" if len(fields) == 1 else f"discrepancy_{f}": f for f in fields}
+
+
+def message_spread(
+    fields: dict[str, str | None], messages: Any, center: Any, weights: jax.Array
+) -> dict[str, jax.Array]:
+    """mean_m ||message_m - mean||^2 for each of these fields."""
+
+    def spread(field: Params, middle: Params) -> jax.Array:
+        squares = jax.tree.map(lambda a, c: jnp.sum((a - c) ** 2, axis=tuple(range(1, a.ndim))), field, middle)
+        return jnp.sum(weights * sum(jax.tree.leaves(squares))).astype(jnp.result_type(float))
+
+    def pick(tree: Any, field: str | None) -> Params:
+        return tree if field is None else getattr(tree, field)
+
+    return {name: spread(pick(messages, f), pick(center, f)) for name, f in fields.items()}

@@ -1,0 +1,150 @@
+"""Run: what every engine does around its rounds. Checks the call, starts, evaluates, notices divergence, reports."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal import checks, wire
+from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.engines.averages import Average, average_named
+from fedlocal.engines.checkpoint import fingerprint
+from fedlocal.engines.plan import Plan
+from fedlocal.engines.recorder import Recorder
+from fedlocal.engines.result import Divergence, Result
+from fedlocal.engines.rounds import RunState, first_state
+from fedlocal.metrics import Metric
+from fedlocal.provenance import provenance
+
+
+class DivergenceWarning(UserWarning):
+    """A run left the finite numbers."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A checked call of an engine."""
+
+    problem: AbstractProblem
+    method: LocalMethod
+    plan: Plan
+    average: Average | None
+    x0: Params
+    recorder: Recorder
+    configuration: dict[str, Any]
+
+    @classmethod
+    def make(
+        cls,
+        problem: AbstractProblem,
+        method: LocalMethod,
+        *,
+        rounds: int,
+        eval_every: int,
+        seed: int,
+        x0: Params | None,
+        metrics: Sequence[Metric | Callable[[Params], Any]],
+        average: str | Average | None,
+        weights: str,
+        **sampling: Any,
+    ) -> "Run":
+        if not isinstance(problem, AbstractProblem):
+            raise TypeError(f"simulate: problem must be a fedlocal problem, got {type(problem).__name__}")
+        if not isinstance(method, LocalMethod):
+            raise TypeError(f"simulate: method must be a LocalMethod, got {type(method).__name__}")
+        rounds = checks.whole("simulate", "rounds", rounds, at_least=0)
+        eval_every = checks.whole("simulate", "eval_every", eval_every)
+        plan = Plan.make(problem, seed=seed, weights=weights, **sampling)
+        rule = average_named(average)
+        if rule is not None and not plan.equal_steps:
+            raise ValueError(
+                "simulate: average needs the same number of local steps on every client; give local_steps=K"
+            )
+        x0 = _starting_point(problem, x0, seed)
+        configuration = {
+            "method": str(method),
+            "problem": type(problem).__name__,
+            "rounds": rounds,
+            "eval_every": eval_every,
+            "seed": seed,
+            "weights": weights,
+            "average": str(average),
+            **{name: _plain(value) for name, value in sampling.items()},
+        }
+        recorder = Recorder(problem, method, plan, metrics, x0)
+        return cls(problem, method, plan, rule, x0, recorder, configuration)
+
+    def first_state(self) -> RunState:
+        return first_state(self.problem, self.method, self.x0, self.average, self.recorder.wants_discrepancy)
+
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must agree with: all but the number of rounds, unless the average depends on it."""
+        identity = {**self.configuration, "data": fingerprint((self.problem, self.method, self.x0))}
+        return identity if self.average is not None else {k: v for k, v in identity.items() if k != "rounds"}
+
+    def evaluate(self, r: int, state: RunState) -> None:
+        """Add a row to the history."""
+        self.recorder.evaluate(r, self._output(state), state.discrepancy)
+
+    def divergence(self, state: RunState) -> Divergence | None:
+        """When and where the run left the finite numbers, as far as it has been evaluated."""
+        last = self.recorder.rows[-1]
+        if state.diverged >= 0:
+            arrays = wire.to_arrays(state.server)
+            return Divergence(int(state.diverged), tuple(n for n, a in arrays.items() if not np.isfinite(a).all()))
+        return None if np.isfinite(last["loss"]) else Divergence(int(last["round"]), ("loss",))
+
+    def result(self, state: RunState, diverged: Divergence | None) -> Result:
+        """What the user gets."""
+        if diverged is not None:
+            warnings.warn(f"{type(self.method).__name__} {diverged}", DivergenceWarning, stacklevel=3)
+        return Result(
+            x=jax.device_get(self._output(state)),
+            server=jax.device_get(state.server),
+            history=self.recorder.history(),
+            diverged=diverged,
+            provenance=provenance(**self.configuration),
+        )
+
+    def _output(self, state: RunState) -> Params:
+        if state.running is None or state.running.weight == 0:
+            return self.method.solution(state.server)
+        return jax.tree.map(lambda total: total / state.running.weight, state.running.total)  # pyright: ignore
+
+
+def _starting_point(problem: AbstractProblem, x0: Params | None, seed: int) -> Params:
+    default = problem.init if x0 is None else None
+    x0 = problem.init(jax.random.key(seed)) if default else x0
+    leaves = jax.tree.leaves(x0)
+    if not leaves:
+        raise ValueError(f"simulate: x0 must hold at least one array, got {x0!r}")
+    x0 = jax.tree.map(_floating, x0)
+    if not all(np.isfinite(a).all() for a in jax.tree.leaves(x0)):
+        raise ValueError("simulate: x0 holds nan or inf")
+    client = jnp.zeros((), jnp.int32)
+    try:
+        gradient = jax.eval_shape(problem.full_gradient, x0, client)
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise ValueError(f"simulate: x0 does not fit the problem {type(problem).__name__}: {error}") from None
+    wrong = [
+        (a.shape, g.shape)
+        for a, g in zip(jax.tree.leaves(x0), jax.tree.leaves(gradient), strict=True)
+        if a.shape != g.shape
+    ]
+    if wrong:
+        raise ValueError(f"simulate: the gradient has shape {wrong[0][1]} where x0 has shape {wrong[0][0]}")
+    return x0
+
+
+def _floating(a: Any) -> jax.Array:
+    array = np.asarray(a)
+    wanted = array.dtype if np.issubdtype(array.dtype, np.floating) else jnp.result_type(float)
+    return jnp.asarray(array, jax.dtypes.canonicalize_dtype(wanted))
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value).tolist() if np.ndim(value) else value

@@ -1,0 +1,163 @@
+"""simulate: rounds as one compiled loop, clients side by side, on this machine's cores or an accelerator."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.engines.averages import Average
+from fedlocal.engines.checkpoint import Checkpoint
+from fedlocal.engines.plan import Plan
+from fedlocal.engines.result import Result
+from fedlocal.engines.rounds import RunState, run_round
+from fedlocal.engines.run import Run
+from fedlocal.metrics import Metric
+from fedlocal.progress import ProgressBar
+
+ROUNDS_PER_CALL = 64  # rows of the cohort table; part of the compiled program, so the same for every run
+CALL_SECONDS = 0.5  # calls are kept about this short, so that progress, Ctrl-C and checkpoints are prompt
+SAVE_SECONDS = 2.0  # least time between two checkpoints
+
+
+def simulate(
+    problem: AbstractProblem,
+    method: LocalMethod,
+    *,
+    rounds: int,
+    local_steps: int | Sequence[int] | None = None,
+    local_epochs: int | None = None,
+    batch_size: int | None = None,
+    clients_per_round: int | None = None,
+    weights: str = "uniform",
+    seed: int = 0,
+    x0: Params | None = None,
+    eval_every: int = 1,
+    metrics: Sequence[Metric | Callable[[Params], Any]] = (),
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    average: str | Average | None = None,
+) -> Result:
+    r"""Run a federated method on a problem.
+
+    Args:
+        problem: the losses of the clients, e.g. `fl.problems.LeastSquares(data)`.
+        method: the algorithm, e.g. `fl.methods.FedDualAvg(...)`.
+        rounds: communication rounds.
+        local_steps: steps of a client in a round, each on a minibatch drawn with replacement; one number, or one per client.
+        local_epochs: instead of `local_steps`: passes over the client's shuffled examples, the last minibatch may be short.
+        batch_size: examples per step; None takes the full local gradient, which is deterministic.
+        clients_per_round: how many clients take part, drawn uniformly without replacement; None means all.
+        weights: "uniform" or "examples" (by number of examples): weights of the server's mean and of the loss.
+        seed: everything random is a function of this integer.
+        x0: starting point, a pytree; the problem's own when None.
+        eval_every: evaluate after every so many rounds, before the first and after the last.
+        metrics: what else to measure, see `fl.metrics`.
+        progress: show a bar with the time left when the run takes more than two seconds.
+        checkpoint: a file to save the state to, atomically; a run that finds it continues from it, to the same bits.
+        average: None returns the last iterate; "third_order", "uniform", "random" or an `Average` one of the theorems' averages.
+
+    Example:
+        >>> import fedlocal as fl
+        >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
+        >>> result = fl.simulate(problem, fl.methods.FedAvg(client_step_size=0.1), rounds=200, local_steps=1)
+        >>> round(float(result.x[0]), 4)
+        0.75
+    """
+    run = Run.make(
+        problem,
+        method,
+        rounds=rounds,
+        local_steps=local_steps,
+        local_epochs=local_epochs,
+        batch_size=batch_size,
+        clients_per_round=clients_per_round,
+        weights=weights,
+        seed=seed,
+        x0=x0,
+        eval_every=eval_every,
+        metrics=metrics,
+        average=average,
+    )
+    plan, recorder = run.plan, run.recorder
+    state = run.first_state()
+    saved = None if checkpoint is None else Checkpoint(checkpoint, run.identity())
+    previous = saved.load(state) if saved else None
+    done = 0
+    if previous is not None:
+        done, state, extra = previous
+        recorder.resume(extra["rows"], extra["seconds"])
+
+    def save() -> None:
+        if saved is not None:
+            saved.save(done, state, {"rows": recorder.rows, "seconds": recorder.seconds()})
+
+    if not recorder.rows:
+        run.evaluate(0, state)
+    diverged = run.divergence(state)
+    rate, last_save = 0.0, -np.inf
+    try:
+        with ProgressBar(type(method).__name__, rounds, progress) as bar:
+            while done < rounds and diverged is None:
+                stop = min(rounds, (done // eval_every + 1) * eval_every)
+                count = min(stop - done, ROUNDS_PER_CALL, max(1, int(CALL_SECONDS * rate)))
+                began = time.monotonic()
+                cohorts = _cohorts(plan, done, count)
+                total_steps = rounds * plan.most_steps
+                state = _advance(problem, method, plan, run.average, total_steps, state, cohorts, done, count)
+                jax.block_until_ready(state)
+                rate = count / (time.monotonic() - began)
+                done = done + count if state.diverged < 0 else int(state.diverged)
+                if done == stop or state.diverged >= 0:
+                    run.evaluate(done, state)
+                    diverged = run.divergence(state)
+                if time.monotonic() - last_save > SAVE_SECONDS:
+                    save()
+                    last_save = time.monotonic()
+                bar.advance_to(done, f"objective {recorder.rows[-1]['objective']:.4g}")
+        save()
+    except KeyboardInterrupt:
+        save()
+        if saved is None:
+            raise
+        raise KeyboardInterrupt(f"stopped after round {done}; the same call continues from {saved.path}") from None
+    return run.result(state, diverged)
+
+
+@jax.jit
+def _advance(
+    problem: AbstractProblem,
+    method: LocalMethod,
+    plan: Plan,
+    average: Average | None,
+    total_steps: int,
+    state: RunState,
+    cohorts: jax.Array | None,
+    first: int,
+    count: int,
+) -> RunState:
+    """`count` rounds from round `first`. How many is an argument, so however a run is cut, it is the same program."""
+
+    def more(carry: tuple[jax.Array, RunState]) -> jax.Array:
+        return (carry[0] < count) & (carry[1].diverged < 0)
+
+    def one(carry: tuple[jax.Array, RunState]) -> tuple[jax.Array, RunState]:
+        i, state = carry
+        cohort = jnp.arange(plan.num_clients) if cohorts is None else cohorts[i]
+        return i + 1, run_round(problem, method, plan, average, total_steps, state, cohort, first + i)
+
+    return jax.lax.while_loop(more, one, (jnp.zeros((), jnp.int32), state))[1]
+
+
+def _cohorts(plan: Plan, first: int, count: int) -> jax.Array | None:
+    """The clients of the next rounds, padded to a fixed number of rows; None when all take part."""
+    if plan.full_participation:
+        return None
+    table = np.zeros((ROUNDS_PER_CALL, plan.clients_per_round), np.int32)
+    for i in range(count):
+        table[i] = plan.cohort(first + i)
+    return jnp.asarray(table)

@@ -1,0 +1,23 @@
+"""One file per algorithm. A method is data plus pure functions; any engine can run it."""
+
+from fedlocal.methods.agd import AGD
+from fedlocal.methods.fed_ac import FedAc
+from fedlocal.methods.fed_avg import FedAvg
+from fedlocal.methods.fed_dual_avg import FedDualAvg
+from fedlocal.methods.fed_mid import FedMiD
+from fedlocal.methods.minibatch_ac_sgd import MinibatchAcSGD
+from fedlocal.methods.minibatch_sgd import MinibatchSGD
+from fedlocal.methods.proximal_gradient import ProximalGradient
+from fedlocal.methods.subgradient_fed_avg import SubgradientFedAvg
+
+__all__ = [
+    "AGD",
+    "FedAc",
+    "FedAvg",
+    "FedDualAvg",
+    "FedMiD",
+    "MinibatchAcSGD",
+    "MinibatchSGD",
+    "ProximalGradient",
+    "SubgradientFedAvg",
+]

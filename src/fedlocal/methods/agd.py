@@ -1,0 +1,60 @@
+"""AGD: Nesterov's accelerated gradient descent, for the study of its instability and as a deterministic baseline."""
+
+from fedlocal import checks
+from fedlocal.core import GradFn, LocalMethod, Memory, Params, Scalar
+from fedlocal.methods.fed_ac import AcState, accelerated_step, middle_point
+from fedlocal.methods.minibatch_sgd import GradientSum
+
+
+class AGD(LocalMethod):
+    r"""Deterministic accelerated gradient descent for an L-smooth, mu-strongly convex F; kappa = L / mu.
+
+    Clients return their gradient at x_md = x / (sqrt(kappa) + 1) + x_ag sqrt(kappa) / (sqrt(kappa) + 1).
+    Server, with g their mean:
+        x_ag <- x_md - g / L,   x <- (1 - 1/sqrt(kappa)) x + x_md / sqrt(kappa) - g / sqrt(L mu).
+
+    It is MinibatchAcSGD with step size 1/L. Run it with batch_size=None and local_steps=1 to be deterministic.
+    Reference: dissertation, algorithm algo:agd. Differs from it: the gradient is a mean over clients.
+
+    >>> AGD(smoothness=4.0, strong_convexity=1.0).init(1.0)
+    AcState(x=1.0, ag=1.0)
+    """
+
+    smoothness: Scalar
+    strong_convexity: Scalar
+
+    def __init__(self, smoothness: Scalar, strong_convexity: Scalar):
+        self.strong_convexity = checks.number("AGD", "strong_convexity", strong_convexity, above=0)
+        self.smoothness = checks.number("AGD", "smoothness", smoothness, above=0)
+        if (
+            not checks.is_traced(smoothness)
+            and not checks.is_traced(strong_convexity)
+            and smoothness < strong_convexity
+        ):
+            raise ValueError(f"AGD: smoothness must be >= strong_convexity, got {smoothness} and {strong_convexity}")
+
+    def init(self, x0: Params) -> AcState:
+        return AcState(x0, x0)
+
+    def start(self, server: AcState, memory: Memory) -> GradientSum:
+        return GradientSum.at(self._middle(server))
+
+    def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
+        return client.add(grad_fn)
+
+    def finish(self, server: AcState, client: GradientSum) -> tuple[Params, Memory]:
+        return client.mean(), ()
+
+    def update(self, server: AcState, mean_message: Params) -> AcState:
+        smoothness, mu = self.smoothness, self.strong_convexity
+        root_kappa, eta, gamma = (smoothness / mu) ** 0.5, 1 / smoothness, (1 / (smoothness * mu)) ** 0.5
+        return accelerated_step(server, self._middle(server), mean_message, root_kappa, eta, gamma)
+
+    def solution(self, server: AcState) -> Params:
+        return server.ag
+
+    def primal(self, client: GradientSum) -> Params:
+        return client.x
+
+    def _middle(self, server: AcState) -> Params:
+        return middle_point(server, (self.smoothness / self.strong_convexity) ** 0.5 + 1)

@@ -1,0 +1,80 @@
+"""FedAvg: clients take gradient steps, the server averages how far they moved."""
+
+from typing import Any, NamedTuple
+
+import jax
+import optax
+
+from fedlocal import checks
+from fedlocal.core import GradFn, LocalMethod, Memory, Params, Scalar, static
+
+
+class AvgState(NamedTuple):
+    x: Params
+    optimizer: Any  # state of the server optimiser; stays on the server
+
+
+class FedAvg(LocalMethod):
+    r"""Federated averaging, also known as local SGD, for min_x mean_m F_m(x).
+
+    Client m repeats, from x of the server:  x <- x - eta_c g_m(x).
+    Server:  x <- x + eta_s mean_m (x_m - x),  or any Optax optimiser applied to the negative mean change.
+
+    server_step_size = 1 with all clients is the simple form; one local step per round is minibatch SGD with step size
+    eta_s eta_c; server_optimizer = optax.sgd(eta_s) is server_step_size = eta_s.
+    Reference: dissertation, algorithms fedavg and fedavg:slr. Differs from it: the optional server optimiser (Reddi et al.,
+    2021), unequal numbers of local steps, weights.
+
+    >>> method = FedAvg(client_step_size=0.1)
+    >>> server = method.init(1.0)
+    >>> client = method.step(method.start(server, ()), lambda x: 2 * x)
+    >>> round(float(method.solution(method.update(server, method.finish(server, client)[0]))), 6)
+    0.8
+    """
+
+    client_step_size: Scalar
+    server_step_size: Scalar
+    server_optimizer: optax.GradientTransformation | None = static()
+
+    def __init__(
+        self,
+        client_step_size: Scalar,
+        server_step_size: Scalar | None = None,
+        server_optimizer: optax.GradientTransformation | None = None,
+    ):
+        if server_optimizer is not None and server_step_size is not None:
+            raise ValueError(
+                "FedAvg: give server_step_size or server_optimizer, not both; the optimizer has its own step size"
+            )
+        self.client_step_size = checks.number("FedAvg", "client_step_size", client_step_size, above=0)
+        server_step_size = 1.0 if server_step_size is None else server_step_size
+        self.server_step_size = checks.number("FedAvg", "server_step_size", server_step_size, above=0)
+        self.server_optimizer = server_optimizer
+
+    def init(self, x0: Params) -> AvgState:
+        return AvgState(x0, () if self.server_optimizer is None else self.server_optimizer.init(x0))
+
+    def broadcast(self, server: AvgState) -> AvgState:
+        return AvgState(server.x, ())
+
+    def start(self, server: AvgState, memory: Memory) -> Params:
+        return server.x
+
+    def step(self, client: Params, grad_fn: GradFn) -> Params:
+        return optax.tree.add_scale(client, -self.client_step_size, grad_fn(client))
+
+    def finish(self, server: AvgState, client: Params) -> tuple[Params, Memory]:
+        return optax.tree.sub(client, server.x), ()
+
+    def update(self, server: AvgState, mean_message: Params) -> AvgState:
+        if self.server_optimizer is None:
+            return AvgState(optax.tree.add_scale(server.x, self.server_step_size, mean_message), ())
+        negative = jax.tree.map(lambda delta: -delta, mean_message)
+        updates, state = self.server_optimizer.update(negative, server.optimizer, server.x)
+        return AvgState(optax.apply_updates(server.x, updates), state)
+
+    def solution(self, server: AvgState) -> Params:
+        return server.x
+
+    def primal(self, client: Params) -> Params:
+        return client

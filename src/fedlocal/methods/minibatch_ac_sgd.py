@@ -1,0 +1,55 @@
+"""MinibatchAcSGD: accelerated SGD at the server, gradients from the clients."""
+
+from fedlocal import checks
+from fedlocal.core import GradFn, LocalMethod, Memory, Params, Scalar
+from fedlocal.methods.fed_ac import AcState, accelerated_step, middle_point, vanilla_parameters
+from fedlocal.methods.minibatch_sgd import GradientSum
+
+
+class MinibatchAcSGD(LocalMethod):
+    r"""Accelerated SGD with batches as large as all local steps of all clients together.
+
+    Client m returns the mean of its K stochastic gradients, all at x_md = x / beta + (1 - 1/beta) x_ag.
+    Server, with g their mean:  x_ag <- x_md - eta g,  x <- (1 - 1/alpha) x + x_md / alpha - gamma g,
+        gamma = sqrt(eta / mu),  alpha = 1 / (gamma mu),  beta = alpha + 1.
+
+    One local step per round is vanilla FedAc with one local step; full gradients with eta = 1/L is AGD.
+    Reference: dissertation, baselines of the FedAc experiments (MB-AC-SGD). Differs from it: nothing.
+
+    >>> MinibatchAcSGD(step_size=0.5, strong_convexity=0.5).parameters()
+    (2.0, 3.0, 0.5, 1.0)
+    """
+
+    step_size: Scalar
+    strong_convexity: Scalar
+
+    def __init__(self, step_size: Scalar, strong_convexity: Scalar):
+        self.step_size = checks.number("MinibatchAcSGD", "step_size", step_size, above=0)
+        self.strong_convexity = checks.number("MinibatchAcSGD", "strong_convexity", strong_convexity, above=0)
+        self.parameters()
+
+    def parameters(self) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+        """(alpha, beta, eta, gamma)."""
+        return vanilla_parameters("MinibatchAcSGD", self.step_size, self.strong_convexity)
+
+    def init(self, x0: Params) -> AcState:
+        return AcState(x0, x0)
+
+    def start(self, server: AcState, memory: Memory) -> GradientSum:
+        return GradientSum.at(middle_point(server, self.parameters()[1]))
+
+    def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
+        return client.add(grad_fn)
+
+    def finish(self, server: AcState, client: GradientSum) -> tuple[Params, Memory]:
+        return client.mean(), ()
+
+    def update(self, server: AcState, mean_message: Params) -> AcState:
+        alpha, beta, eta, gamma = self.parameters()
+        return accelerated_step(server, middle_point(server, beta), mean_message, alpha, eta, gamma)
+
+    def solution(self, server: AcState) -> Params:
+        return server.ag
+
+    def primal(self, client: GradientSum) -> Params:
+        return client.x

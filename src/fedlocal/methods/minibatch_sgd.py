@@ -1,0 +1,70 @@
+"""MinibatchSGD: clients only send gradients at the server's point, the server takes one step a round."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedlocal import checks
+from fedlocal.core import GradFn, LocalMethod, Memory, Params, Scalar
+
+
+class GradientSum(NamedTuple):
+    """A client of a minibatch method: it walks nowhere, it adds up gradients at one point."""
+
+    x: Params  # where the gradients are taken
+    total: Params  # their sum
+    count: Scalar  # how many there are
+
+    @classmethod
+    def at(cls, x: Params) -> "GradientSum":
+        return cls(x, optax.tree.zeros_like(x), jnp.zeros((), optax.tree.dtype(x, "promote")))
+
+    def add(self, grad_fn: GradFn) -> "GradientSum":
+        return GradientSum(self.x, optax.tree.add(self.total, grad_fn(self.x)), self.count + 1)
+
+    def mean(self) -> Params:
+        return jax.tree.map(lambda g: g / self.count, self.total)
+
+
+class MinibatchSGD(LocalMethod):
+    r"""SGD with batches as large as all local steps of all clients together.
+
+    Client m returns the mean of its K stochastic gradients, all at x of the server.
+    Server:  x <- x - eta mean_m g_m.
+
+    One local step per round is FedAvg with client step size eta.
+    Reference: dissertation, baselines of the FedAc experiments (MB-SGD). Differs from it: nothing.
+
+    >>> method = MinibatchSGD(step_size=0.1)
+    >>> client = method.step(method.start(jnp.array(1.0), ()), lambda x: 2 * x)
+    >>> round(float(method.update(jnp.array(1.0), method.finish(jnp.array(1.0), client)[0])), 6)
+    0.8
+    """
+
+    step_size: Scalar
+
+    def __init__(self, step_size: Scalar):
+        self.step_size = checks.number("MinibatchSGD", "step_size", step_size, above=0)
+
+    def init(self, x0: Params) -> Params:
+        return x0
+
+    def start(self, server: Params, memory: Memory) -> GradientSum:
+        return GradientSum.at(server)
+
+    def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
+        return client.add(grad_fn)
+
+    def finish(self, server: Params, client: GradientSum) -> tuple[Params, Memory]:
+        return client.mean(), ()
+
+    def update(self, server: Params, mean_message: Params) -> Params:
+        return optax.tree.add_scale(server, -self.step_size, mean_message)
+
+    def solution(self, server: Params) -> Params:
+        return server
+
+    def primal(self, client: GradientSum) -> Params:
+        return client.x

@@ -1,0 +1,191 @@
+"""Metrics: what is measured at every evaluation besides loss and objective, in float64.
+
+A metric is an object with `measure(evaluation)`, or any function of the parameters that returns a number or a dict of
+numbers.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal import checks
+from fedlocal.core import UNPENALIZED, AbstractProblem, LocalMethod, Params, Regularizer
+from fedlocal.federated_data import FederatedData
+from fedlocal.problems.data_problem import DataProblem
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a metric sees."""
+
+    x: Params  # parameters as float64 NumPy arrays
+    loss: float
+    objective: float
+    problem: AbstractProblem
+    method: LocalMethod
+    client_weights: np.ndarray
+    discrepancy: dict[str, float]
+
+
+class Metric(ABC):
+    """Something measured at a point."""
+
+    @abstractmethod
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        """Column names and values."""
+
+
+class Suboptimality(Metric):
+    """objective - optimum."""
+
+    def __init__(self, optimum: float):
+        self.optimum = checks.number("Suboptimality", "optimum", optimum)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        return {"suboptimality": evaluation.objective - self.optimum}
+
+
+class Loss(Metric):
+    """The loss of the same parameters on another problem, e.g. on validation data."""
+
+    def __init__(self, problem: AbstractProblem, name: str = "validation_loss"):
+        self.problem, self.name = problem, name
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        weights = np.full(self.problem.num_clients, 1 / self.problem.num_clients)
+        return {self.name: loss_in_float64(self.problem, evaluation.x, self.problem.loss_weights(weights))}
+
+
+class Accuracy(Metric):
+    """The fraction of examples that are classified rightly, on the problem's data or on `data`."""
+
+    def __init__(self, data: FederatedData | None = None, name: str = "accuracy"):
+        self.data, self.name = data, name
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        problem = evaluation.problem
+        if not hasattr(problem, "correct"):
+            raise TypeError(f"Accuracy: needs Logistic, Softmax or MLP, got {type(problem).__name__}")
+        assert isinstance(problem, DataProblem)
+        measured = problem if self.data is None else problem.with_data(self.data)
+        with jax.enable_x64(True):
+            return {self.name: float(_accuracy(measured, evaluation.x))}
+
+
+class Density(Metric):
+    """The fraction of weights (intercepts aside) with absolute value above `threshold`."""
+
+    def __init__(self, threshold: float = 0.0):
+        self.threshold = checks.number("Density", "threshold", threshold, at_least=0)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        return {"density": float(np.mean(np.abs(_weights(evaluation.x)) > self.threshold))}
+
+
+class SparseRecovery(Metric):
+    """Density, precision, recall and F1 of the recovered support; weights above `threshold` count as non-zero.
+
+    `truth` is the true weight array, or parameters with a "weights" entry.
+    """
+
+    def __init__(self, truth: Any, threshold: float = 1e-2):
+        self.support = np.abs(_weights(truth)) > 0
+        self.threshold = checks.number("SparseRecovery", "threshold", threshold, at_least=0)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        found = np.abs(_weights(evaluation.x)) > self.threshold
+        if found.shape != self.support.shape:
+            raise ValueError(f"SparseRecovery: truth has {self.support.size} weights, the parameters have {found.size}")
+        hits = np.sum(found & self.support)
+        precision = hits / found.sum() if found.any() else 0.0
+        recall = hits / self.support.sum() if self.support.any() else 1.0
+        f1 = 2 * hits / (found.sum() + self.support.sum()) if found.any() or self.support.any() else 1.0
+        return {"density": float(found.mean()), "precision": float(precision), "recall": float(recall), "f1": float(f1)}
+
+
+class Rank(Metric):
+    """The number of singular values of the weight matrix above `threshold`."""
+
+    def __init__(self, threshold: float = 1e-2):
+        self.threshold = checks.number("Rank", "threshold", threshold, at_least=0)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        singular = np.linalg.svd(_weight_array("Rank", evaluation.x), compute_uv=False)
+        return {"rank": float(np.sum(singular > self.threshold))}
+
+
+class FrobeniusError(Metric):
+    """||X - truth||_F for the weights."""
+
+    def __init__(self, truth: Any):
+        self.truth = _weights(truth)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        return {"frobenius_error": float(np.linalg.norm(_weights(evaluation.x) - self.truth))}
+
+
+class ConstraintViolation(Metric):
+    """How far the parameters are outside a constraint; the method's own regulariser by default."""
+
+    def __init__(self, regularizer: Regularizer | None = None):
+        self.regularizer = regularizer
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        psi = self.regularizer or getattr(evaluation.method, "regularizer", None)
+        if psi is None:
+            raise TypeError(f"ConstraintViolation: {type(evaluation.method).__name__} has no regularizer; give one")
+        with jax.enable_x64(True):
+            return {"constraint_violation": float(psi.violation(evaluation.x))}
+
+
+class ClientDiscrepancy(Metric):
+    """mean_m ||x_m - mean x||^2 at the end of a round, in the space that the method averages (the dual for FedDualAvg)."""
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        return evaluation.discrepancy
+
+
+def measure(metric: Metric | Callable[[Params], Any], evaluation: Evaluation) -> dict[str, float]:
+    """A metric's columns; a plain function gives a column of its own name."""
+    if isinstance(metric, Metric):
+        return metric.measure(evaluation)
+    value = metric(evaluation.x)
+    return dict(value) if isinstance(value, dict) else {getattr(metric, "__name__", "metric"): float(value)}
+
+
+def loss_in_float64(problem: AbstractProblem, x: Params, loss_weights: np.ndarray) -> float:
+    """F(x) in float64, whatever precision the run has."""
+    with jax.enable_x64(True):
+        x64 = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), x)
+        return float(_loss(problem, x64, jnp.asarray(loss_weights, jnp.float64)))
+
+
+@jax.jit
+def _loss(problem: AbstractProblem, x: Params, loss_weights: jax.Array) -> jax.Array:
+    return problem.loss(x, loss_weights)
+
+
+@jax.jit
+def _accuracy(problem: DataProblem, x: Params) -> jax.Array:
+    weights = jnp.full(problem.data.num_examples, 1 / problem.data.num_examples)
+    return problem.weighted_sum(problem.correct, x, weights)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _weights(x: Any) -> np.ndarray:
+    """All parameters but intercepts, as one vector."""
+    leaves = jax.tree_util.tree_flatten_with_path(x)[0]
+    kept = [np.ravel(a) for path, a in leaves if not any(getattr(k, "key", None) in UNPENALIZED for k in path)]
+    return np.concatenate(kept)
+
+
+def _weight_array(owner: str, x: Any) -> np.ndarray:
+    leaves = jax.tree_util.tree_flatten_with_path(x)[0]
+    kept = [a for path, a in leaves if not any(getattr(k, "key", None) in UNPENALIZED for k in path)]
+    if len(kept) != 1 or np.ndim(kept[0]) != 2:
+        raise ValueError(f"{owner}: needs parameters with one weight matrix, got shapes {[np.shape(a) for a in kept]}")
+    return np.asarray(kept[0])

@@ -1,0 +1,112 @@
+"""What all problems with data share: gradients of minibatches, exact gradients in blocks, the loss in float64."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedlocal.core import AbstractProblem, Batch, Params
+from fedlocal.federated_data import FederatedData, SparseRows
+
+BLOCK_NUMBERS = 1 << 18  # numbers of one client's examples that are looked at at once in an exact gradient
+LOSS_NUMBERS = 1 << 22  # the same for the loss of all examples
+
+
+class DataProblem(AbstractProblem):
+    """F_m(x) = mean over the examples of client m of a loss, plus a smooth penalty."""
+
+    data: eqx.AbstractVar[FederatedData]
+
+    @abstractmethod
+    def losses(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
+        """(B,) losses of the examples at x."""
+
+    def penalty(self, x: Params) -> jax.Array:
+        """A smooth term that every client adds to its loss; none by default."""
+        return jnp.zeros(())
+
+    @property
+    def num_clients(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.data.num_clients
+
+    def sizes(self) -> np.ndarray:
+        return np.asarray(self.data.client_sizes)
+
+    def starts(self) -> np.ndarray:
+        return np.asarray(self.data.client_starts)
+
+    def gradient(self, x: Params, batch: Batch) -> Params:
+        assert batch.rows is not None
+        examples = self.data.take(batch.rows)
+
+        def objective(x: Params) -> jax.Array:
+            losses = self.losses(x, examples)
+            mean = jnp.mean(losses) if batch.weights is None else jnp.sum(batch.weights * losses)
+            return mean + self.penalty(x)
+
+        return jax.grad(objective)(x)
+
+    def full_gradient(self, x: Params, client: jax.Array) -> Params:
+        start, size = self.data.client_starts[client], self.data.client_sizes[client]
+        dtype = optax.tree.dtype(x, "promote")
+        block = min(self._rows_at_once(BLOCK_NUMBERS), self.data.largest)
+
+        def add_block(i: jax.Array | int, total: Params) -> Params:
+            rows = i * block + jnp.arange(block)
+            weights = (rows < size).astype(dtype) / size.astype(dtype)
+            examples = self.data.take(start + jnp.minimum(rows, size - 1))
+            return optax.tree.add(total, jax.grad(lambda x: jnp.sum(weights * self.losses(x, examples)))(x))
+
+        return jax.lax.fori_loop(0, -(-self.data.largest // block), add_block, jax.grad(self.penalty)(x))
+
+    def loss_weights(self, client_weights: np.ndarray) -> np.ndarray:
+        return self.data.example_weights(client_weights)
+
+    def loss(self, x: Params, loss_weights: jax.Array) -> jax.Array:
+        return self.weighted_sum(self.losses, x, loss_weights) + self.penalty(x)
+
+    def weighted_sum(self, fn: Callable[..., jax.Array], x: Params, weights: jax.Array) -> jax.Array:
+        """sum_i weights_i fn(x, example_i) over all examples, a block at a time, in the precision of x."""
+        n, block = self.data.num_examples, self._rows_at_once(LOSS_NUMBERS)
+
+        def add_block(i: jax.Array, total: jax.Array) -> jax.Array:
+            rows = i * block + jnp.arange(block)
+            inside = rows < n
+            rows = jnp.where(inside, rows, 0)
+            values = fn(x, cast_like(self.data.take(rows), x))
+            return total + jnp.sum(jnp.where(inside, weights[rows] * values, 0))
+
+        return jax.lax.fori_loop(0, -(-n // block), add_block, jnp.zeros((), weights.dtype))
+
+    def prepare(self, data: FederatedData) -> FederatedData:
+        """Check data for this problem and bring labels into its form; nothing to do by default."""
+        return data
+
+    def with_data(self, data: FederatedData) -> Self:
+        """The same problem on other data, e.g. one client's or a validation set."""
+        return eqx.tree_at(lambda p: p.data, self, self.prepare(data))
+
+    def _rows_at_once(self, numbers: int) -> int:
+        features = self.data.arrays[0]
+        per_row = getattr(features, "longest_row", int(np.prod(features.shape[1:])))
+        return max(1, min(self.data.num_examples, numbers // max(per_row, 1)))
+
+
+def cast_like(examples: tuple[Any, ...], x: Params) -> tuple[Any, ...]:
+    """Floating-point examples in the precision of x."""
+    dtype = optax.tree.dtype(x, "promote")
+
+    def cast(a: jax.Array) -> jax.Array:
+        return a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a
+
+    return jax.tree.map(cast, examples)
+
+
+def dense(features: Any) -> jax.Array:
+    """Features as an ordinary array; sparse rows are filled in for these few examples only."""
+    return features.dense() if isinstance(features, SparseRows) else features

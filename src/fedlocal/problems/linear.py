@@ -1,0 +1,227 @@
+"""Linear models: a score a'x + x0 of each example and a loss of the score."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal import checks
+from fedlocal.core import Params, Scalar, static
+from fedlocal.federated_data import FederatedData, SparseMatrix
+from fedlocal.problems.data_problem import DataProblem
+
+
+class LinearProblem(DataProblem):
+    """Parameters {"weights": ..., "intercept": ...}; the intercept is optional, and never penalised."""
+
+    data: eqx.AbstractVar[FederatedData]
+    l2: eqx.AbstractVar[Scalar | None]  # None: no penalty, and none in the compiled program
+    intercept: eqx.AbstractVar[bool]
+
+    @abstractmethod
+    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
+        """(B,) losses."""
+
+    @abstractmethod
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of one example's score: () or (classes,)."""
+
+    def init(self, key: jax.Array) -> Params:
+        features = self.data.arrays[0]
+        dtype = jnp.result_type(features.dtype, float) if not _floating(features) else features.dtype
+        x: dict[str, jax.Array] = {"weights": jnp.zeros((*features.shape[1:], *self.output_shape()), dtype)}
+        if self.intercept:
+            x["intercept"] = jnp.zeros(self.output_shape(), dtype)
+        return x
+
+    def scores(self, x: Params, features: Any) -> jax.Array:
+        """(B,) or (B, classes): a'x + x0."""
+        axes = features.ndim - 1 if isinstance(features, jax.Array) else 1
+        weights = x["weights"]
+        scores = jnp.tensordot(features, weights, axes) if axes != 1 else features @ weights
+        return scores + x["intercept"] if self.intercept else scores
+
+    def losses(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
+        features, targets = examples
+        return self.losses_of_scores(self.scores(x, features), targets)
+
+    def penalty(self, x: Params) -> jax.Array:
+        if self.l2 is None:
+            return jnp.zeros(())
+        return self.l2 / 2 * jnp.sum(x["weights"] ** 2)
+
+
+class LeastSquares(LinearProblem):
+    r"""F_m(x) = mean_i (a_i'x + x0 - b_i)^2, without a half, as in the text.
+
+    Reference: dissertation, eq. flasso. Differs from it: the regulariser belongs to the method.
+
+    >>> data = FederatedData.from_clients([(np.eye(2), np.ones(2))])
+    >>> LeastSquares(data).full_gradient(LeastSquares(data).init(None), 0)["weights"].tolist()
+    [-1.0, -1.0]
+    """
+
+    data: FederatedData
+    intercept: bool = static()
+    l2: Scalar | None
+
+    def __init__(self, data: FederatedData, intercept: bool = True, l2: Scalar = 0.0):
+        self.data = _features_and_targets("LeastSquares", data)
+        self.intercept, self.l2 = intercept, _l2("LeastSquares", l2)
+
+    def output_shape(self) -> tuple[int, ...]:
+        return ()
+
+    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
+        return (scores - targets) ** 2
+
+
+class MatrixSensing(LinearProblem):
+    r"""F_m(X) = mean_i (<A_i, X> + x0 - b_i)^2 for matrices A_i.
+
+    Reference: dissertation, eq. fed:matrix:estimation. Differs from it: the regulariser belongs to the method.
+
+    >>> data = FederatedData.from_clients([(np.ones((3, 2, 2)), np.ones(3))])
+    >>> MatrixSensing(data).init(None)["weights"].shape
+    (2, 2)
+    """
+
+    data: FederatedData
+    intercept: bool = static()
+    l2: Scalar | None
+
+    def __init__(self, data: FederatedData, intercept: bool = True, l2: Scalar = 0.0):
+        self.data = _features_and_targets("MatrixSensing", data, feature_axes=2)
+        self.intercept, self.l2 = intercept, _l2("MatrixSensing", l2)
+
+    def output_shape(self) -> tuple[int, ...]:
+        return ()
+
+    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
+        return (scores - targets) ** 2
+
+
+class Logistic(LinearProblem):
+    r"""F_m(x) = mean_i log(1 + exp(-b_i (a_i'x + x0))) + l2/2 ||x||^2, labels b_i in {-1, +1} or {0, 1}.
+
+    Reference: dissertation, experiments on a9a and epsilon. Differs from it: nothing.
+
+    >>> data = FederatedData.from_clients([(np.eye(2), np.array([1, -1]))])
+    >>> Logistic(data).full_gradient(Logistic(data).init(None), 0)["weights"].tolist()
+    [-0.25, 0.25]
+    """
+
+    data: FederatedData
+    l2: Scalar | None
+    intercept: bool = static()
+
+    def __init__(self, data: FederatedData, l2: Scalar = 0.0, intercept: bool = False):
+        self.data = self.prepare(data)
+        self.l2, self.intercept = _l2("Logistic", l2), intercept
+
+    def prepare(self, data: FederatedData) -> FederatedData:
+        data = _features_and_targets("Logistic", data)
+        labels = np.unique(np.asarray(data.arrays[1]))
+        if not (set(labels.tolist()) <= {-1, 1} or set(labels.tolist()) <= {0, 1}):
+            raise ValueError(f"Logistic: labels must be -1/+1 or 0/1, got {labels[:5].tolist()}")
+        signs = jnp.where(data.arrays[1] > 0, 1, -1).astype(_float_dtype(data.arrays[0]))
+        return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], signs))
+
+    def output_shape(self) -> tuple[int, ...]:
+        return ()
+
+    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
+        return jax.nn.softplus(-targets * scores)
+
+    def correct(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
+        """Whether each example is on the right side."""
+        features, targets = examples
+        return self.scores(x, features) * targets > 0
+
+
+class Softmax(LinearProblem):
+    r"""F_m(X) = mean_i -log softmax(X'a_i + x0)[b_i] + l2/2 ||X||^2, labels b_i in 0..C-1; weights are (features, classes).
+
+    Reference: dissertation, task 4 (logistic regression on Federated EMNIST). Differs from it: nothing.
+
+    >>> data = FederatedData.from_clients([(np.eye(3), np.arange(3))])
+    >>> Softmax(data).init(None)["weights"].shape
+    (3, 3)
+    """
+
+    data: FederatedData
+    l2: Scalar | None
+    num_classes: int = static()
+    intercept: bool = static()
+
+    def __init__(self, data: FederatedData, num_classes: int | None = None, l2: Scalar = 0.0, intercept: bool = True):
+        self.num_classes = count_classes("Softmax", data, num_classes)
+        self.data = self.prepare(data)
+        self.l2, self.intercept = _l2("Softmax", l2), intercept
+
+    def prepare(self, data: FederatedData) -> FederatedData:
+        return class_labels("Softmax", _features_and_targets("Softmax", data), self.num_classes)
+
+    def output_shape(self) -> tuple[int, ...]:
+        return (self.num_classes,)
+
+    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
+        return cross_entropy(scores, targets)
+
+    def correct(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
+        """Whether each example gets its class."""
+        features, targets = examples
+        return jnp.argmax(self.scores(x, features), axis=-1) == targets
+
+
+def cross_entropy(scores: jax.Array, targets: jax.Array) -> jax.Array:
+    """-log softmax(scores)[target], per example."""
+    picked = jnp.take_along_axis(scores, targets[:, None], axis=1)[:, 0]
+    return jax.nn.logsumexp(scores, axis=1) - picked
+
+
+def count_classes(owner: str, data: FederatedData, num_classes: int | None) -> int:
+    """The number of classes: as given, or the largest label plus one."""
+    if num_classes is not None:
+        return checks.whole(owner, "num_classes", num_classes, at_least=2)
+    return max(2, int(np.max(np.asarray(data.arrays[-1]))) + 1)
+
+
+def class_labels(owner: str, data: FederatedData, num_classes: int) -> FederatedData:
+    """The data with labels 0..num_classes - 1 as int32."""
+    labels = np.asarray(data.arrays[1])
+    wrong = (labels < 0) | (labels != np.floor(labels)) | (labels >= num_classes)
+    if wrong.any():
+        raise ValueError(f"{owner}: labels must be whole numbers in 0..{num_classes - 1}, got {labels[wrong][0]}")
+    return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], jnp.asarray(labels.astype(np.int32))))
+
+
+def _features_and_targets(owner: str, data: FederatedData, feature_axes: int = 1) -> FederatedData:
+    if not isinstance(data, FederatedData):
+        raise TypeError(f"{owner}: data must be FederatedData, got {type(data).__name__}")
+    if len(data.arrays) != 2:
+        raise ValueError(f"{owner}: data must hold features and targets, got {len(data.arrays)} arrays")
+    features, targets = data.arrays
+    if len(features.shape) != feature_axes + 1:
+        raise ValueError(
+            f"{owner}: features must have {feature_axes + 1} axes (examples first), got shape {features.shape}"
+        )
+    if len(targets.shape) != 1:
+        raise ValueError(f"{owner}: targets must have one number per example, got shape {targets.shape}")
+    return data
+
+
+def _l2(owner: str, l2: Scalar) -> Scalar | None:
+    l2 = checks.number(owner, "l2", l2, at_least=0)
+    return None if isinstance(l2, float) and l2 == 0 else l2
+
+
+def _floating(features: Any) -> bool:
+    return bool(jnp.issubdtype(features.dtype, jnp.floating))
+
+
+def _float_dtype(features: jax.Array | SparseMatrix) -> Any:
+    return features.dtype if _floating(features) else jnp.result_type(float)

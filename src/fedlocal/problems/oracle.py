@@ -1,0 +1,132 @@
+"""Oracle: client losses given by formulas, with noise instead of data."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedlocal import checks
+from fedlocal.core import AbstractProblem, Batch, Params, Scalar, static
+
+
+class Oracle(AbstractProblem):
+    r"""F_m(x) = value(x, m) with stochastic gradients grad F_m(x) + noise(key, x, m).
+
+    `value(x, client)` is differentiable; `gradient` replaces its derivative where given; `noise` returns something of the shape
+    of x. A batch of size B averages B draws of noise; batch_size=None means no noise. `init_fn(key)` is the starting point.
+
+    >>> oracle = Oracle(lambda x, m: jnp.sum(x**2), num_clients=2)
+    >>> oracle.full_gradient(jnp.array([1.0]), 0).tolist()
+    [2.0]
+    """
+
+    value: Callable[[Params, jax.Array], jax.Array]
+    gradient_fn: Callable[[Params, jax.Array], Params] | None
+    noise: Callable[[jax.Array, Params, jax.Array], Params] | None
+    init_fn: Callable[[jax.Array], Params] | None
+    num_clients: int = static()
+
+    def __init__(
+        self,
+        value: Callable[[Params, jax.Array], jax.Array],
+        gradient: Callable[[Params, jax.Array], Params] | None = None,
+        noise: Callable[[jax.Array, Params, jax.Array], Params] | None = None,
+        num_clients: int = 1,
+        init_fn: Callable[[jax.Array], Params] | None = None,
+    ):
+        self.value, self.gradient_fn, self.noise, self.init_fn = map(_partial, (value, gradient, noise, init_fn))
+        self.num_clients = checks.whole("Oracle", "num_clients", num_clients)
+
+    def init(self, key: jax.Array) -> Params:
+        if self.init_fn is None:
+            raise ValueError("Oracle: no starting point; pass x0=... to the engine or init_fn=... to Oracle")
+        return self.init_fn(key)
+
+    def gradient(self, x: Params, batch: Batch) -> Params:
+        exact = self.full_gradient(x, batch.client)
+        if self.noise is None:
+            return exact
+        draws = jax.vmap(lambda key: self.noise(key, x, batch.client))(batch.keys)  # pyright: ignore[reportOptionalCall]
+        return optax.tree.add(exact, jax.tree.map(lambda d: jnp.mean(d, axis=0), draws))
+
+    def full_gradient(self, x: Params, client: jax.Array) -> Params:
+        return (self.gradient_fn or jax.grad(self.value))(x, client)
+
+    def sizes(self) -> None:
+        return None
+
+    def starts(self) -> None:
+        return None
+
+    def loss_weights(self, client_weights: np.ndarray) -> np.ndarray:
+        return client_weights
+
+    def loss(self, x: Params, loss_weights: jax.Array) -> jax.Array:
+        clients = jnp.arange(self.num_clients)
+        return jnp.sum(loss_weights * jax.lax.map(lambda m: self.value(x, m), clients, batch_size=1024))
+
+
+def quadratics(matrices: Any, optima: Any, noise_std: Scalar = 0.0) -> Oracle:
+    """F_m(x) = 1/2 (x - c_m)' A_m (x - c_m) with independent normal noise of `noise_std` in every coordinate.
+
+    >>> problem = quadratics(matrices=np.eye(2)[None], optima=np.ones((1, 2)))
+    >>> problem.full_gradient(jnp.zeros(2), 0).tolist()
+    [-1.0, -1.0]
+    """
+    matrices, optima = jnp.asarray(matrices, jnp.result_type(float)), jnp.asarray(optima, jnp.result_type(float))
+    if matrices.ndim != 3 or optima.shape != matrices.shape[:2] or matrices.shape[1] != matrices.shape[2]:
+        raise ValueError(
+            f"quadratics: matrices must be (M, d, d) and optima (M, d), got {matrices.shape} and {optima.shape}"
+        )
+
+    return Oracle(
+        jax.tree_util.Partial(_quadratic, matrices, optima),
+        noise=normal_noise(noise_std),
+        num_clients=len(matrices),
+        init_fn=jax.tree_util.Partial(_zeros, optima[0]),
+    )
+
+
+def piecewise_quadratic(
+    noise_std: Scalar = 0.1, right: Scalar = 1.0, left: Scalar = 0.1, num_clients: int = 1
+) -> Oracle:
+    """F(x) = right x^2 for x >= 0, left x^2 for x < 0, in one dimension: the text's picture of the iterate bias.
+
+    Reference: dissertation, figure fig:bias. Differs from it: nothing (noise N(0, 0.01) is a standard deviation of 0.1).
+
+    >>> [round(float(piecewise_quadratic().value(jnp.array(x), 0)), 6) for x in (2.0, -2.0)]
+    [4.0, 0.4]
+    """
+    value = jax.tree_util.Partial(_piecewise, right, left)
+    start = jax.tree_util.Partial(_zeros, jnp.zeros(()))
+    return Oracle(value, noise=normal_noise(noise_std), num_clients=num_clients, init_fn=start)
+
+
+def normal_noise(noise_std: Scalar) -> Callable[[jax.Array, Params, jax.Array], Params]:
+    """Independent normal noise of the same standard deviation in every coordinate of every client."""
+    return jax.tree_util.Partial(_normal, checks.number("normal_noise", "noise_std", noise_std, at_least=0))
+
+
+def _quadratic(matrices: jax.Array, optima: jax.Array, x: jax.Array, client: jax.Array) -> jax.Array:
+    shift = x - optima[client]
+    return shift @ matrices[client] @ shift / 2
+
+
+def _piecewise(right: Scalar, left: Scalar, x: jax.Array, client: jax.Array) -> jax.Array:
+    return jnp.where(x >= 0, right, left) * x**2
+
+
+def _normal(noise_std: Scalar, key: jax.Array, x: Params, client: jax.Array) -> Params:
+    return jax.tree.map(lambda a: noise_std * a, optax.tree.random_like(key, x, jax.random.normal))
+
+
+def _zeros(like: jax.Array, key: jax.Array) -> jax.Array:
+    return jnp.zeros_like(like)
+
+
+def _partial(fn: Any) -> Any:
+    """A function as a pytree, so that arrays bound with `jax.tree_util.Partial` are arguments of compiled programs."""
+    return fn if fn is None or isinstance(fn, jax.tree_util.Partial) else jax.tree_util.Partial(fn)

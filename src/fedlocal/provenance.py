@@ -1,0 +1,46 @@
+"""Where a result comes from: versions, commit, machine, configuration."""
+
+import importlib.metadata
+import platform
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+
+LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "pandas")
+
+
+def provenance(**configuration: Any) -> dict[str, Any]:
+    """What is needed to make a result again, ready for JSON."""
+    return {**_software(), "devices": [str(d) for d in jax.devices()], "configuration": configuration}
+
+
+def version() -> str:
+    """The installed version of fedlocal."""
+    return importlib.metadata.version("fedlocal")
+
+
+@lru_cache(maxsize=1)
+def _software() -> dict[str, Any]:
+    return {
+        "fedlocal": version(),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this file is in, with + where files differ from it; None outside a checkout."""
+    here = Path(__file__).resolve().parent
+    try:
+        run = {"cwd": here, "capture_output": True, "text": True, "timeout": 5, "check": True}
+        tracked = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], **run)
+        head = subprocess.run(["git", "rev-parse", "HEAD"], **run).stdout.strip()
+        dirty = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], **run).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return (head + ("+" if dirty else "")) if tracked.stdout else None

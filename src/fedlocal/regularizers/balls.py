@@ -1,0 +1,65 @@
+"""Norm balls: constraints ||x|| <= radius on every array of the parameters."""
+
+import jax
+import jax.numpy as jnp
+from optax import projections
+
+from fedlocal import checks
+from fedlocal.core import Regularizer, Scalar
+
+FEASIBILITY = 1e-5  # relative; about what float32 rounding leaves of a projection
+
+
+def indicator(violation: jax.Array, scale: Scalar) -> jax.Array:
+    """0 where a violation is only rounding at this scale, inf elsewhere."""
+    return jnp.where(violation <= FEASIBILITY * jnp.maximum(scale, 1.0), 0.0, jnp.inf).astype(violation.dtype)
+
+
+class L1Ball(Regularizer):
+    r"""psi(x) = 0 if ||x||_1 <= radius, else inf.
+
+    prox: Euclidean projection onto the ball, whatever t.
+    Reference: dissertation, task 4 (constrained Federated EMNIST). Differs from it: nothing.
+
+    >>> L1Ball(1.0).prox(jnp.array([2.0, 0.5]), 1.0).tolist()
+    [1.0, 0.0]
+    """
+
+    radius: Scalar
+
+    def __init__(self, radius: Scalar):
+        self.radius = checks.number("L1Ball", "radius", radius, above=0)
+
+    def array_value(self, x: jax.Array) -> jax.Array:
+        return indicator(self.array_violation(x), self.radius)
+
+    def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
+        return projections.projection_l1_ball(x, self.radius)
+
+    def array_violation(self, x: jax.Array) -> jax.Array:
+        return jnp.maximum(jnp.sum(jnp.abs(x)) - self.radius, 0)
+
+
+class L2Ball(Regularizer):
+    r"""psi(x) = 0 if ||x||_2 <= radius, else inf (Frobenius norm for matrices).
+
+    prox: Euclidean projection onto the ball, whatever t.
+    Reference: dissertation, task 4 (constrained Federated EMNIST). Differs from it: nothing.
+
+    >>> L2Ball(1.0).prox(jnp.array([0.0, 2.0]), 1.0).tolist()
+    [0.0, 1.0]
+    """
+
+    radius: Scalar
+
+    def __init__(self, radius: Scalar):
+        self.radius = checks.number("L2Ball", "radius", radius, above=0)
+
+    def array_value(self, x: jax.Array) -> jax.Array:
+        return indicator(self.array_violation(x), self.radius)
+
+    def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
+        return projections.projection_l2_ball(x, self.radius)
+
+    def array_violation(self, x: jax.Array) -> jax.Array:
+        return jnp.maximum(jnp.linalg.norm(x.ravel()) - self.radius, 0)

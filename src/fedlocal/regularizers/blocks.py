@@ -1,0 +1,58 @@
+"""Blocks: a different regulariser for different parts of the parameters."""
+
+from collections.abc import Mapping
+
+import jax
+
+from fedlocal.core import Params, Regularizer, Scalar
+from fedlocal.regularizers.zero import Zero
+
+
+class Blocks(Regularizer):
+    r"""psi(x) = sum over named blocks b of psi_b(x_b); blocks that are not named are free.
+
+    A key is a key, field or position at the top of the parameters; a value is a regulariser, itself `Blocks` for a nested
+    part. Naming an intercept is the way to penalise it.
+
+    >>> from fedlocal.regularizers import L1
+    >>> import jax.numpy as jnp
+    >>> psi = Blocks({"weights": L1(1.0)})
+    >>> x = psi.prox({"weights": jnp.array([3.0]), "intercept": jnp.array(3.0)}, 1.0)
+    >>> float(x["weights"][0]), float(x["intercept"])
+    (2.0, 3.0)
+    """
+
+    blocks: dict[str | int, Regularizer]
+
+    def __init__(self, blocks: Mapping[str | int, Regularizer]):
+        for key, psi in blocks.items():
+            if not isinstance(psi, Regularizer):
+                raise TypeError(f"Blocks: the value of {key!r} must be a Regularizer, got {psi!r}")
+        self.blocks = dict(blocks)
+
+    def parts(self, x: Params) -> list[Regularizer]:
+        children, _ = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda node: node is not x)
+        keys = [_name(path[0]) if path else None for path, _ in children]
+        unknown = [key for key in self.blocks if key not in keys]
+        if unknown:
+            raise ValueError(f"Blocks: the parameters have no part {unknown[0]!r}; they have: {keys}")
+        parts: list[Regularizer] = []
+        for key, (_, child) in zip(keys, children, strict=True):
+            parts += self.blocks.get(key, Zero()).parts(child)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return parts
+
+    def array_value(self, x: jax.Array) -> jax.Array:
+        raise self._not_an_array()
+
+    def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
+        raise self._not_an_array()
+
+    def _not_an_array(self) -> TypeError:
+        return TypeError(f"Blocks: acts on parameters with named parts {list(self.blocks)}, got a single array")
+
+
+def _name(key: object) -> str | int | None:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return getattr(key, attribute)
+    return None

@@ -1,0 +1,39 @@
+"""Box: every coordinate between two bounds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal import checks
+from fedlocal.core import Regularizer, Scalar
+from fedlocal.regularizers.balls import indicator
+
+
+class Box(Regularizer):
+    r"""psi(x) = 0 if lower <= x <= upper in every coordinate, else inf. Bounds are numbers or arrays; +-inf is allowed.
+
+    prox: clipping, whatever t.
+    Reference: dissertation, eq. FCO with a constraint. Differs from it: nothing.
+
+    >>> Box(-1.0, 1.0).prox(jnp.array([2.0, 0.5]), 1.0).tolist()
+    [1.0, 0.5]
+    """
+
+    lower: Scalar
+    upper: Scalar
+
+    def __init__(self, lower: Scalar, upper: Scalar):
+        if not (checks.is_traced(lower) or checks.is_traced(upper)) and not np.all(
+            np.asarray(lower) <= np.asarray(upper)
+        ):
+            raise ValueError(f"Box: lower must be <= upper, got lower={lower} and upper={upper}")
+        self.lower, self.upper = lower, upper
+
+    def array_value(self, x: jax.Array) -> jax.Array:
+        return indicator(self.array_violation(x), jnp.max(jnp.abs(x)))
+
+    def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
+        return jnp.clip(x, self.lower, self.upper)
+
+    def array_violation(self, x: jax.Array) -> jax.Array:
+        return jnp.max(jnp.maximum(jnp.maximum(self.lower - x, x - self.upper), 0))

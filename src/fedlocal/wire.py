@@ -1,0 +1,50 @@
+"""Named arrays as bytes: how states and messages travel and rest. Nothing in them can be executed."""
+
+import io
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def to_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """The arrays of a pytree by their path, e.g. {"y/weights": ..., "walked": ...}.
+
+    >>> to_arrays({"a": [1.0, 2.0]})
+    {'a/0': array(1.), 'a/1': array(2.)}
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def from_arrays(arrays: dict[str, np.ndarray], like: Any) -> Any:
+    """The pytree with the structure of `like`; names, shapes and types must be those of `like`."""
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(like)
+    names = [_name(path) for path, _ in leaves]
+    if set(names) != set(arrays):
+        missing, foreign = sorted(set(names) - set(arrays)), sorted(set(arrays) - set(names))
+        raise ValueError(f"wire: arrays do not match: missing {missing}, unknown {foreign}")
+    for name, (_, leaf) in zip(names, leaves, strict=True):
+        shape, dtype = np.shape(leaf), np.asarray(leaf).dtype if np.ndim(leaf) == 0 else leaf.dtype
+        if arrays[name].shape != shape or arrays[name].dtype != dtype:
+            got = f"{arrays[name].dtype}{arrays[name].shape}"
+            raise ValueError(f"wire: array {name!r} must be {dtype}{shape}, got {got}")
+    return jax.tree.unflatten(treedef, [arrays[name] for name in names])
+
+
+def to_bytes(tree: Any) -> bytes:
+    """A pytree as bytes (NumPy's npz, without pickle)."""
+    buffer = io.BytesIO()
+    arrays = to_arrays(tree)
+    np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+    return buffer.getvalue()
+
+
+def from_bytes(content: bytes, like: Any) -> Any:
+    """The pytree that `to_bytes` wrote, checked against `like`."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        return from_arrays({name: file[name] for name in file.files}, like)
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/") or "value"

@@ -1,0 +1,101 @@
+"""Every method against its transcript from the text, and both engines against each other."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import fedlocal as fl
+from conformance.cases import CASES
+from conformance.federation import MASK, closeness, federation, flat, rounds_of, start
+from fedlocal import wire
+
+SAMPLING: dict[str, dict[str, Any]] = {
+    "full_gradients": {"local_steps": 4, "weights": "uniform"},
+    "epochs_partial": {"local_epochs": 2, "batch_size": 3, "clients_per_round": 3, "weights": "examples"},
+    "replacement_partial": {"local_steps": 4, "batch_size": 2, "clients_per_round": 2, "weights": "uniform"},
+    "unequal_steps": {"local_steps": [1, 4, 2, 3, 5], "batch_size": 2, "weights": "examples"},
+}
+
+
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_the_transcript(name: str, sampling: str):
+    case, problem, x0 = CASES[name], federation(), start(CASES[name].positive)
+    arguments = SAMPLING[sampling]
+    points: list[dict] = []
+    result = fl.simulate(
+        problem,
+        case.method,
+        rounds=5,
+        x0=x0,
+        seed=3,
+        metrics=[lambda x: points.append(x) or 0.0],
+        **arguments,
+    )
+    expected = case.transcript(flat(x0), rounds_of(problem, 5, seed=3, **arguments), MASK)
+    for r, want in enumerate(expected):
+        np.testing.assert_allclose(flat(points[r + 1]), want, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(flat(result.x), expected[-1], rtol=0, atol=1e-10)
+    assert np.abs(expected[-1] - flat(x0)).max() > 1e-3  # something happened
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_simulate_equals_loop(name: str):
+    case, problem, x0 = CASES[name], federation(), start(CASES[name].positive)
+    metrics = [fl.metrics.ClientDiscrepancy()]
+    arguments = {"rounds": 2, "x0": x0, "metrics": metrics, **SAMPLING["epochs_partial"]}
+    fast, slow = fl.simulate(problem, case.method, **arguments), fl.loop(problem, case.method, **arguments)
+    assert closeness(fast.x, slow.x) < 1e-12
+    assert closeness(fast.server, slow.server) < 1e-12
+    columns = [c for c in fast.history if c != "seconds"]
+    np.testing.assert_allclose(fast.history[columns], slow.history[columns], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_state_survives_serialisation(name: str):
+    server = CASES[name].method.init(jax.tree.map(np.asarray, start(True)))
+    again = wire.from_bytes(wire.to_bytes(server), server)
+    assert jax.tree.structure(again) == jax.tree.structure(server)
+    assert closeness(again, server) == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vmap_over_the_method(name: str):
+    """A sweep is one vmap over a method whose numbers are arrays; each cell equals the method on its own."""
+    method = CASES[name].method
+    scales = np.array([0.5, 1.0])
+    many = jax.tree.map(lambda leaf: leaf * scales, method)
+
+    def two_steps(method: fl.LocalMethod) -> Any:
+        server = method.init(start(True))
+        client = method.start(method.broadcast(server), ())
+        for _ in range(2):
+            client = method.step(client, lambda x: jax.tree.map(lambda a: a - 0.2, x))
+        return method.solution(method.update(server, method.finish(server, client)[0]))
+
+    together = jax.vmap(two_steps)(many)
+    for i, scale in enumerate(scales):
+        alone = two_steps(jax.tree.map(lambda leaf, scale=scale: leaf * scale, method))
+        assert closeness(jax.tree.map(lambda a, i=i: a[i], together), alone) < 1e-12
+
+
+def test_the_program_is_compiled_once_for_all_step_sizes_seeds_and_chunks():
+    from fedlocal.engines.simulate import _advance
+
+    problem = federation()
+    _advance.clear_cache()
+    for eta, seed, rounds, every in [(0.1, 0, 3, 1), (0.2, 1, 10, 5), (0.05, 2, 7, 7)]:
+        method = fl.methods.FedDualAvg(eta, 0.5, fl.regularizers.L1(eta))
+        fl.simulate(
+            problem,
+            method,
+            rounds=rounds,
+            eval_every=every,
+            local_steps=2,
+            batch_size=2,
+            seed=seed,
+            clients_per_round=2,
+        )
+    assert _advance._cache_size() == 1

@@ -1,0 +1,504 @@
+"""The boxed algorithms of the dissertation, transcribed line by line in plain NumPy.
+
+Written from the text alone, for comparison with the library. Line numbers are those of `dissertation.tex`.
+`rounds[r]` lists the clients of round r, each a pair (weight, grads): its weight in the server's mean (weights sum to 1
+within a round, 1/|S| in the text) and one gradient function per local step, at least one. A federated method returns
+the server's primal solution after each round.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Gradient = Callable[[Vector], Vector]
+Client = tuple[float, Sequence[Gradient]]
+Rounds = Sequence[Sequence[Client]]
+
+
+class Psi(NamedTuple):
+    """The composite term: prox(v, t) = argmin_z 1/2 ||z - v||^2 + t psi(z), and one element of its subdifferential.
+
+    An indicator projects for every t, also t = 0; its subgradient is 0, an element of the normal cone of the set.
+    """
+
+    prox: Callable[[Vector, float], Vector]
+    subgradient: Callable[[Vector], Vector]
+
+
+def zero() -> Psi:
+    """psi = 0."""
+    return Psi(lambda v, t: v.copy(), np.zeros_like)
+
+
+def l1(lam: float, mask: Mask) -> Psi:
+    """psi = lam ||x||_1 on the mask: soft thresholding; the subgradient at 0 is 0."""
+
+    def prox(v: Vector, t: float) -> Vector:
+        z = v.copy()
+        for i in np.flatnonzero(mask):
+            if v[i] > t * lam:
+                z[i] = v[i] - t * lam
+            elif v[i] < -t * lam:
+                z[i] = v[i] + t * lam
+            else:
+                z[i] = 0.0
+        return z
+
+    return Psi(prox, lambda v: np.where(mask, lam * np.sign(v), 0.0))
+
+
+def squared_l2(lam: float, mask: Mask) -> Psi:
+    """psi = lam/2 ||x||_2^2 on the mask: stationarity z - v + t lam z = 0."""
+    return Psi(lambda v, t: np.where(mask, v / (1.0 + t * lam), v), lambda v: np.where(mask, lam * v, 0.0))
+
+
+def nuclear(lam: float, mask: Mask, shape: tuple[int, int]) -> Psi:
+    """psi = lam (sum of singular values) of the masked coordinates as a matrix; the smallest subgradient."""
+
+    def prox(v: Vector, t: float) -> Vector:
+        u, sigma, vt = np.linalg.svd(v[mask].reshape(shape), full_matrices=False)
+        matrix = np.zeros(shape)
+        for i in range(len(sigma)):
+            matrix += max(sigma[i] - t * lam, 0.0) * np.outer(u[:, i], vt[i])
+        z = v.copy()
+        z[mask] = matrix.ravel()
+        return z
+
+    def subgradient(v: Vector) -> Vector:
+        u, sigma, vt = np.linalg.svd(v[mask].reshape(shape), full_matrices=False)
+        matrix = np.zeros(shape)
+        for i in range(len(sigma)):
+            if sigma[i] > 1e-12 * sigma[0]:
+                matrix += lam * np.outer(u[:, i], vt[i])
+        s = np.zeros_like(v)
+        s[mask] = matrix.ravel()
+        return s
+
+    return Psi(prox, subgradient)
+
+
+def l1_ball(radius: float, mask: Mask) -> Psi:
+    """psi = indicator of ||x||_1 <= radius on the mask: soft thresholding, the threshold found by bisection."""
+
+    def prox(v: Vector, t: float) -> Vector:
+        z = v.copy()
+        size = np.abs(v[mask])
+        if size.sum() > radius:
+            low, high = 0.0, size.max()
+            for _ in range(200):
+                middle = (low + high) / 2.0
+                if np.maximum(size - middle, 0.0).sum() > radius:
+                    low = middle
+                else:
+                    high = middle
+            z[mask] = np.sign(v[mask]) * np.maximum(size - high, 0.0)
+        return z
+
+    return Psi(prox, np.zeros_like)
+
+
+def l2_ball(radius: float, mask: Mask) -> Psi:
+    """psi = indicator of ||x||_2 <= radius on the mask."""
+
+    def prox(v: Vector, t: float) -> Vector:
+        z = v.copy()
+        norm = np.sqrt(np.sum(v[mask] ** 2))
+        if norm > radius:
+            z[mask] = v[mask] * (radius / norm)
+        return z
+
+    return Psi(prox, np.zeros_like)
+
+
+def box(lower: float | Vector, upper: float | Vector, mask: Mask) -> Psi:
+    """psi = indicator of lower <= x_i <= upper for i in the mask."""
+
+    def prox(v: Vector, t: float) -> Vector:
+        z = v.copy()
+        z[mask] = np.minimum(np.maximum(v[mask], lower), upper)
+        return z
+
+    return Psi(prox, np.zeros_like)
+
+
+def mean_gradient(clients: Sequence[Client], x: Vector) -> Vector:
+    """All gradients of one round at one point: the mean over each client's K, then the weighted mean over clients."""
+    g = np.zeros_like(x)
+    for weight, grads in clients:
+        g_m = np.zeros_like(x)
+        for gradient in grads:
+            g_m += gradient(x) / len(grads)
+        g += weight * g_m
+    return g
+
+
+def fed_avg(x0: Vector, rounds: Rounds, client_step_size: float, server_step_size: float) -> list[Vector]:
+    """alg:fedavg:slr, lines 3699-3718 (alg:fedavg, lines 400-419, is server_step_size = 1)."""
+    x = x0
+    solutions = []
+    for clients in rounds:
+        delta = np.zeros_like(x)
+        for weight, grads in clients:
+            x_m = x
+            for gradient in grads:
+                g = gradient(x_m)
+                x_m = x_m - client_step_size * g
+            delta += weight * (x_m - x)
+        x = x + server_step_size * delta
+        solutions.append(x)
+    return solutions
+
+
+def fed_avg_optimizer(
+    x0: Vector, rounds: Rounds, client_step_size: float, server_update: Callable[[Vector, Vector], Vector]
+) -> list[Vector]:
+    """alg:fedavg:slr with the server update (line 3715) replaced by an optimiser that sees -Delta as the gradient."""
+    x = x0
+    solutions = []
+    for clients in rounds:
+        delta = np.zeros_like(x)
+        for weight, grads in clients:
+            x_m = x
+            for gradient in grads:
+                g = gradient(x_m)
+                x_m = x_m - client_step_size * g
+            delta += weight * (x_m - x)
+        x = server_update(-delta, x)
+        solutions.append(x)
+    return solutions
+
+
+def fed_ac(x0: Vector, rounds: Rounds, alpha: float, beta: float, eta: float, gamma: float) -> list[Vector]:
+    """alg:fedac, lines 1795-1818; line 2 of the box read as x_ag^(0,0) <- x^(0,0). Returns x_ag."""
+    x = x0
+    x_ag = x0
+    solutions = []
+    for clients in rounds:
+        x_next = np.zeros_like(x)
+        x_ag_next = np.zeros_like(x)
+        for weight, grads in clients:
+            x_m, x_ag_m = x, x_ag
+            for gradient in grads:
+                x_md = x_m / beta + (1.0 - 1.0 / beta) * x_ag_m
+                g = gradient(x_md)
+                x_ag_m = x_md - eta * g
+                x_m = (1.0 - 1.0 / alpha) * x_m + x_md / alpha - gamma * g
+            x_next += weight * x_m
+            x_ag_next += weight * x_ag_m
+        x, x_ag = x_next, x_ag_next
+        solutions.append(x_ag)
+    return solutions
+
+
+def fed_ac_one_parameters(eta: float, mu: float, K: int) -> tuple[float, float, float]:
+    """FedAc-I, eq. fedaci (line 1830): alpha, beta, gamma."""
+    gamma = max(np.sqrt(eta / (mu * K)), eta)
+    alpha = 1.0 / (gamma * mu)
+    beta = alpha + 1.0
+    return alpha, beta, gamma
+
+
+def fed_ac_two_parameters(eta: float, mu: float, K: int) -> tuple[float, float, float]:
+    """FedAc-II, eq. fedacii (line 1834): alpha, beta, gamma."""
+    gamma = max(np.sqrt(eta / (mu * K)), eta)
+    alpha = 3.0 / (2.0 * gamma * mu) - 1.0 / 2.0
+    beta = (2.0 * alpha**2 - 1.0) / (alpha - 1.0)
+    return alpha, beta, gamma
+
+
+def vanilla_parameters(eta: float, mu: float) -> tuple[float, float, float]:
+    """Vanilla FedAc (lines 3502-3510), also of MB-AC-SGD: alpha, beta, gamma."""
+    gamma = np.sqrt(eta / mu)
+    alpha = 1.0 / (gamma * mu)
+    beta = alpha + 1.0
+    return alpha, beta, gamma
+
+
+def minibatch_sgd(x0: Vector, rounds: Rounds, step_size: float) -> list[Vector]:
+    """MB-SGD, lines 3415-3422: one step per round with all the round's gradients at x."""
+    x = x0
+    solutions = []
+    for clients in rounds:
+        x = x - step_size * mean_gradient(clients, x)
+        solutions.append(x)
+    return solutions
+
+
+def minibatch_ac_sgd(x0: Vector, rounds: Rounds, step_size: float, mu: float) -> list[Vector]:
+    """MB-AC-SGD, lines 3415-3422: one accelerated step per round, all the round's gradients at x_md. Returns x_ag."""
+    alpha, beta, gamma = vanilla_parameters(step_size, mu)
+    x = x0
+    x_ag = x0
+    solutions = []
+    for clients in rounds:
+        x_md = x / beta + (1.0 - 1.0 / beta) * x_ag
+        g = mean_gradient(clients, x_md)
+        x_ag = x_md - step_size * g
+        x = (1.0 - 1.0 / alpha) * x + x_md / alpha - gamma * g
+        solutions.append(x_ag)
+    return solutions
+
+
+def agd(x0: Vector, rounds: Rounds, L: float, mu: float) -> list[Vector]:
+    """algo:agd, lines 3122-3134, started from x_ag^(0) = x^(0). Returns x_ag."""
+    kappa = L / mu
+    x = x0
+    x_ag = x0
+    solutions = []
+    for clients in rounds:
+        x_md = x / (np.sqrt(kappa) + 1.0) + np.sqrt(kappa) / (np.sqrt(kappa) + 1.0) * x_ag
+        g = mean_gradient(clients, x_md)
+        x_ag = x_md - g / L
+        x = (1.0 - 1.0 / np.sqrt(kappa)) * x + x_md / np.sqrt(kappa) - np.sqrt(1.0 / (L * mu)) * g
+        solutions.append(x_ag)
+    return solutions
+
+
+def fed_mid(
+    x0: Vector,
+    rounds: Rounds,
+    client_step_size: float,
+    server_step_size: float,
+    psi: Psi,
+    prox_on_clients: bool = True,
+) -> list[Vector]:
+    """alg:fedmid, lines 3735-3755, Euclidean h; without prox_on_clients alg:fedmid-osp, lines 4827-4850."""
+    x = x0
+    solutions = []
+    for clients in rounds:
+        delta = np.zeros_like(x)
+        walked = 0.0
+        for weight, grads in clients:
+            x_m = x
+            for gradient in grads:
+                g = gradient(x_m)
+                x_m = x_m - client_step_size * g
+                if prox_on_clients:
+                    x_m = psi.prox(x_m, client_step_size)
+            delta += weight * (x_m - x)
+            walked += weight * client_step_size * len(grads)
+        x = psi.prox(x + server_step_size * delta, server_step_size * walked)
+        solutions.append(x)
+    return solutions
+
+
+def fed_dual_avg(
+    x0: Vector,
+    rounds: Rounds,
+    client_step_size: float,
+    server_step_size: float,
+    psi: Psi,
+    prox_on_clients: bool = True,
+) -> list[Vector]:
+    """alg:feddualavg, lines 3803-3831, Euclidean h; without prox_on_clients alg:feddualavg-osp, lines 4852-4881."""
+    y = x0
+    elapsed = 0.0
+    solutions = []
+    for clients in rounds:
+        delta = np.zeros_like(y)
+        walked = 0.0
+        for weight, grads in clients:
+            y_m = y
+            for k, gradient in enumerate(grads):
+                eta_tilde = elapsed + client_step_size * k
+                x_m = psi.prox(y_m, eta_tilde) if prox_on_clients else y_m
+                g = gradient(x_m)
+                y_m = y_m - client_step_size * g
+            delta += weight * (y_m - y)
+            walked += weight * client_step_size * len(grads)
+        y = y + server_step_size * delta
+        elapsed = elapsed + server_step_size * walked
+        solutions.append(psi.prox(y, elapsed))
+    return solutions
+
+
+def entropy_dual(x: Vector, mask: Mask) -> Vector:
+    """grad h for h = sum x log x - x on the mask (where x > 0) and 1/2 ||x||^2 elsewhere."""
+    y = x.copy()
+    for i in np.flatnonzero(mask):
+        y[i] = np.log(x[i])
+    return y
+
+
+def entropy_primal(y: Vector, t: float, lam: float, mask: Mask) -> Vector:
+    """grad (h + t psi)^* for the h of `entropy_dual` and psi = lam sum x on the mask: y = log x + t lam there."""
+    x = y.copy()
+    for i in np.flatnonzero(mask):
+        x[i] = np.exp(y[i] - t * lam)
+    return x
+
+
+def fed_mid_entropy(
+    x0: Vector,
+    rounds: Rounds,
+    client_step_size: float,
+    server_step_size: float,
+    lam: float,
+    mask: Mask,
+    prox_on_clients: bool = True,
+) -> list[Vector]:
+    """alg:fedmid, lines 3735-3755 (OSP 4827-4850), with entropy.
+
+    The server's line is the Bregman proximal map at x + eta_s Delta, which must be positive, since Delta is primal.
+    """
+    x = x0
+    solutions = []
+    for clients in rounds:
+        delta = np.zeros_like(x)
+        walked = 0.0
+        for weight, grads in clients:
+            x_m = x
+            for gradient in grads:
+                g = gradient(x_m)
+                y_m = entropy_dual(x_m, mask) - client_step_size * g
+                x_m = entropy_primal(y_m, client_step_size if prox_on_clients else 0.0, lam, mask)
+            delta += weight * (x_m - x)
+            walked += weight * client_step_size * len(grads)
+        x = entropy_primal(entropy_dual(x + server_step_size * delta, mask), server_step_size * walked, lam, mask)
+        solutions.append(x)
+    return solutions
+
+
+def fed_dual_avg_entropy(
+    x0: Vector,
+    rounds: Rounds,
+    client_step_size: float,
+    server_step_size: float,
+    lam: float,
+    mask: Mask,
+    prox_on_clients: bool = True,
+) -> list[Vector]:
+    """alg:feddualavg, lines 3803-3831 (OSP 4852-4881), with entropy."""
+    y = entropy_dual(x0, mask)
+    elapsed = 0.0
+    solutions = []
+    for clients in rounds:
+        delta = np.zeros_like(y)
+        walked = 0.0
+        for weight, grads in clients:
+            y_m = y
+            for k, gradient in enumerate(grads):
+                eta_tilde = elapsed + client_step_size * k
+                x_m = entropy_primal(y_m, eta_tilde if prox_on_clients else 0.0, lam, mask)
+                g = gradient(x_m)
+                y_m = y_m - client_step_size * g
+            delta += weight * (y_m - y)
+            walked += weight * client_step_size * len(grads)
+        y = y + server_step_size * delta
+        elapsed = elapsed + server_step_size * walked
+        solutions.append(entropy_primal(y, elapsed, lam, mask))
+    return solutions
+
+
+def subgradient_fed_avg(
+    x0: Vector, rounds: Rounds, client_step_size: float, server_step_size: float, psi: Psi
+) -> list[Vector]:
+    """FedAvg(subgradient), lines 3560-3575: alg:fedavg:slr on f + psi."""
+    x = x0
+    solutions = []
+    for clients in rounds:
+        delta = np.zeros_like(x)
+        for weight, grads in clients:
+            x_m = x
+            for gradient in grads:
+                g = gradient(x_m) + psi.subgradient(x_m)
+                x_m = x_m - client_step_size * g
+            delta += weight * (x_m - x)
+        x = x + server_step_size * delta
+        solutions.append(x)
+    return solutions
+
+
+def proximal_gradient(x0: Vector, rounds: Rounds, step_size: float, psi: Psi) -> list[Vector]:
+    """eq. pgm, lines 3608-3615, with all the round's gradients at x."""
+    x = x0
+    solutions = []
+    for clients in rounds:
+        x = psi.prox(x - step_size * mean_gradient(clients, x), step_size)
+        solutions.append(x)
+    return solutions
+
+
+def mirror_descent(x0: Vector, grads: Sequence[Gradient], step_size: float, psi: Psi) -> list[Vector]:
+    """eq. pgm / bpgm / md:oneline, lines 3608-3632, Euclidean h, with the step size that md:oneline leaves out."""
+    x = x0
+    points = []
+    for gradient in grads:
+        x = psi.prox(x - step_size * gradient(x), step_size)
+        points.append(x)
+    return points
+
+
+def dual_averaging(x0: Vector, grads: Sequence[Gradient], step_size: float, psi: Psi) -> list[Vector]:
+    """eq. da, lines 3642-3647, Euclidean h: the primal point of y^(t+1), with weight eta (t+1), after each step."""
+    y = x0
+    points = []
+    for t, gradient in enumerate(grads):
+        y = y - step_size * gradient(psi.prox(y, step_size * t))
+        points.append(psi.prox(y, step_size * (t + 1)))
+    return points
+
+
+def mean_local_iterates(x0: Vector, rounds: Rounds, client_step_size: float) -> list[Vector]:
+    """alg:fedavg, lines 400-419, equal K: the clients' mean of x_m^(r,k), k = 0..K-1, in the order t = r K + k."""
+    x = x0
+    means = []
+    for clients in rounds:
+        K = len(clients[0][1])
+        x_bar = [np.zeros_like(x) for _ in range(K + 1)]
+        for weight, grads in clients:
+            x_m = x
+            for k in range(K):
+                x_bar[k] += weight * x_m
+                x_m = x_m - client_step_size * grads[k](x_m)
+            x_bar[K] += weight * x_m
+        means.extend(x_bar[:K])
+        x = x_bar[K]
+    return means
+
+
+def third_order_average(x0: Vector, rounds: Rounds, client_step_size: float) -> Vector:
+    """x-hat of thm:fedavg:3o:ub, lines 1297-1301."""
+    x_bar = mean_local_iterates(x0, rounds, client_step_size)
+    KR = len(x_bar)
+    denominator = 0.0
+    numerator = np.zeros_like(x0)
+    for t in range(KR):
+        denominator += 1.0 / (1.0 + 1.0 / KR) ** (t + 1)
+        numerator += x_bar[t] / (1.0 + 1.0 / KR) ** (t + 1)
+    return numerator / denominator
+
+
+def strongly_convex_average(x0: Vector, rounds: Rounds, client_step_size: float, mu: float) -> Vector:
+    """The rho-weighted average of fedavg:a2:full, lines 7780-7799."""
+    x_bar = mean_local_iterates(x0, rounds, client_step_size)
+    KR = len(x_bar)
+    denominator = 0.0
+    numerator = np.zeros_like(x0)
+    for t in range(KR):
+        denominator += (1.0 - client_step_size * mu / 2.0) ** (KR - t - 1)
+        numerator += (1.0 - client_step_size * mu / 2.0) ** (KR - t - 1) * x_bar[t]
+    return numerator / denominator
+
+
+def dual_average_output(x0: Vector, rounds: Rounds, client_step_size: float, psi: Psi) -> Vector:
+    """eq. x_hat, lines 3906-3910: FedDualAvg with eta_s = 1, Euclidean h, equal K; k = 1..K."""
+    y = x0
+    x_hat = np.zeros_like(x0)
+    for r, clients in enumerate(rounds):
+        K = len(clients[0][1])
+        y_bar = [np.zeros_like(y) for _ in range(K + 1)]
+        for weight, grads in clients:
+            y_m = y
+            for k in range(K):
+                x_m = psi.prox(y_m, client_step_size * (r * K + k))
+                y_m = y_m - client_step_size * grads[k](x_m)
+                y_bar[k + 1] += weight * y_m
+        for k in range(1, K + 1):
+            x_hat += psi.prox(y_bar[k], client_step_size * (r * K + k)) / (K * len(rounds))
+        y = y_bar[K]
+    return x_hat
