@@ -1,0 +1,48 @@
+"""How figures look here: one colour per method, everywhere the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLORS = {
+    "FedDualAvg": "#0b6e4f",
+    "FedDualAvg-OSP": "#7fb685",
+    "FedMiD": "#c8553d",
+    "FedMiD-OSP": "#e9b44c",
+    "FedAc": "#0b6e4f",
+    "FedAvg": "#c8553d",
+    "MB-AC-SGD": "#3d5a80",
+    "MB-SGD": "#98c1d9",
+}
+STYLE = {
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+    "font.size": 10.5,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "lines.linewidth": 2.0,
+    "legend.frameon": False,
+}
+
+
+@contextmanager
+def panels(count: int, path: Path, title: str, width: float = 4.6, height: float = 3.5) -> Iterator[list[Axes]]:
+    """A row of panels with a common title, saved as PNG when the block ends."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width * count, height), layout="constrained")
+        axes = figure.subplots(1, count, squeeze=False)[0].tolist()
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12.5)
+        yield axes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
