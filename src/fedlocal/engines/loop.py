@@ -123,7 +123,8 @@ def _client(
 
 
 def _mean(trees: list[Any], p: np.ndarray) -> Any:
-    return jax.tree.map(lambda *arrays: sum(w * np.asarray(a) for w, a in zip(p, arrays, strict=True)), *trees)
+    with np.errstate(all="ignore"):  # divergence is reported, not warned about
+        return jax.tree.map(lambda *arrays: sum(w * np.asarray(a) for w, a in zip(p, arrays, strict=True)), *trees)
 
 
 def _average(run: Run, rounds: int, running: Running, trails: list[list[Any]], p: np.ndarray, r: int) -> Running:

@@ -1,5 +1,6 @@
 """One round in JAX: clients side by side, then the mean, then the server's step."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +9,9 @@ import jax.numpy as jnp
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
 from fedlocal.engines.averages import Average
 from fedlocal.engines.plan import Plan
+
+CACHE_BYTES = 1 << 20  # of client states walked through side by side
+CLIENTS_AT_ONCE = 2  # clients of large models that a program holds next to each other, for the cores to share
 
 
 class Running(NamedTuple):
@@ -49,20 +53,74 @@ def run_round(
     cohort: jax.Array,
     r: jax.Array,
 ) -> RunState:
-    """Round r with the clients in `cohort`."""
-    key = plan.round_key(r)
+    """Round r with the clients in `cohort`.
+
+    Clients go side by side in blocks whose states fit into the cache, block after block; the mean is summed up on the way.
+    The averages of the theorems and the discrepancy look at all clients at once, so they make one block of all.
+    """
     sent = method.broadcast(state.server)
-    memory = jax.tree.map(lambda a: a[cohort], state.memory)
+    weights = plan.normalized_weights(cohort)
+    local = partial(local_steps, problem, method, plan, average, total_steps, sent, plan.round_key(r), r)
+    together = average is not None or state.discrepancy is not None
+    block = len(cohort) if together else block_size(sent, len(cohort))
+    spread = state.discrepancy
+    if block == len(cohort):
+        messages, kept, running = local(state.running, cohort, weights, _rows(state.memory, cohort))
+        mean_message = mean(messages, weights)
+        memory = jax.tree.map(lambda all_, new: all_.at[cohort].set(new), state.memory, kept)
+        if spread is not None:
+            fields = message_fields(method, method.solution(state.server))
+            spread = message_spread(fields, messages, mean_message, weights)
+    else:
+        running, missing = state.running, -len(cohort) % block
+        clients = jnp.pad(cohort, (0, missing), mode="edge").reshape(-1, block)
+        places = jnp.pad(cohort, (0, missing), constant_values=plan.num_clients).reshape(
+            -1, block
+        )  # padding keeps nothing
+        shares = jnp.pad(weights, (0, missing)).reshape(-1, block)
+
+        def add_block(carry: tuple[Any, Any], part: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
+            total, memory = carry
+            clients, places, shares = part
+            messages, kept, _ = local(None, clients, shares, _rows(memory, clients))
+            memory = jax.tree.map(lambda all_, new: all_.at[places].set(new, mode="drop"), memory, kept)
+            return (jax.tree.map(jnp.add, total, mean(messages, shares)), memory), None
+
+        like = jax.eval_shape(local, None, clients[0], shares[0], _rows(state.memory, clients[0]))[0]
+        zeros = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), like)
+        unroll = CLIENTS_AT_ONCE if block == 1 else 1
+        carry, _ = jax.lax.scan(add_block, (zeros, state.memory), (clients, places, shares), unroll=unroll)
+        mean_message, memory = carry
+    server = method.update(state.server, mean_message)
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(server)]))
+    diverged = jnp.where((state.diverged < 0) & ~finite, r + 1, state.diverged)
+    return RunState(server, memory, running, spread, diverged)
+
+
+def local_steps(
+    problem: AbstractProblem,
+    method: LocalMethod,
+    plan: Plan,
+    average: Average | None,
+    total_steps: int,
+    sent: Server,
+    key: jax.Array,
+    r: jax.Array,
+    running: Running | None,
+    cohort: jax.Array,
+    weights: jax.Array,
+    memory: Any,
+) -> tuple[Any, Any, Running | None]:
+    """What these clients do in a round, side by side: their messages, what they keep, and the running average."""
     draws = jax.vmap(lambda m: plan.draws(key, m))(cohort)
     clients = jax.vmap(lambda _, kept: method.start(sent, kept))(cohort, memory)
-    weights = plan.normalized_weights(cohort)
 
     def step(k: jax.Array, client: Any, m: jax.Array, drawn: Any) -> Any:
         if plan.batch_size is None:
             moved = method.step(client, lambda x: problem.full_gradient(x, m))
         else:
             moved = method.step(client, lambda x: problem.gradient(x, plan.batch(drawn, m, k)))
-        if plan.equal_steps:
+        if plan.equal_steps or len(cohort) == 1:
             return moved
         return jax.tree.map(lambda new, old: jnp.where(k < plan.steps[m], new, old), moved, client)
 
@@ -78,22 +136,20 @@ def run_round(
         return moved, running
 
     last = plan.most_steps if plan.equal_steps else jnp.max(plan.steps[cohort])
-    clients, running = jax.lax.fori_loop(0, last, steps, (clients, state.running))
+    clients, running = jax.lax.fori_loop(0, last, steps, (clients, running))
     messages, kept = jax.vmap(lambda client: method.finish(sent, client))(clients)
-    mean_message = mean(messages, weights)
-    server = method.update(state.server, mean_message)
-    spread = state.discrepancy
-    if spread is not None:
-        fields = message_fields(method, method.solution(state.server))
-        spread = message_spread(fields, messages, mean_message, weights)
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(server)]))
-    return RunState(
-        server=server,
-        memory=jax.tree.map(lambda all_, new: all_.at[cohort].set(new), state.memory, kept),
-        running=running,
-        discrepancy=spread,
-        diverged=jnp.where((state.diverged < 0) & ~finite, r + 1, state.diverged),
-    )
+    return messages, kept, running
+
+
+def block_size(sent: Server, clients: int) -> int:
+    """How many clients go side by side: as many as have states of CACHE_BYTES together, in blocks of equal size."""
+    state_bytes = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(sent))
+    blocks = -(-clients * state_bytes // CACHE_BYTES)
+    return -(-clients // min(blocks, clients))
+
+
+def _rows(memory: Any, clients: jax.Array) -> Any:
+    return jax.tree.map(lambda a: a[clients], memory)
 
 
 def mean(tree: Any, weights: jax.Array) -> Any:

@@ -273,6 +273,7 @@ EXTREMES = {
     "tiny": 1e-8 * SIGNS,
     "tied": 3.0 * SIGNS,
     "huge_and_tied": 1e8 * SIGNS,
+    "large_and_close": 1e4 + np.array([0.31, 0.17, 0.83, 0.59, 0.05, 0.71, 0.0]),
 }
 
 

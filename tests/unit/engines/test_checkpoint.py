@@ -1,0 +1,117 @@
+"""A killed run continues to the same bits; a checkpoint of another run is refused."""
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedlocal as fl
+from conformance.federation import federation
+
+simulate_module = importlib.import_module("fedlocal.engines.simulate")  # the name also means the function
+METHOD = fl.methods.FedDualAvg(0.05, 0.7, fl.regularizers.L1(0.3))
+SAMPLING = {"local_epochs": 1, "batch_size": 3, "clients_per_round": 3, "eval_every": 10}
+
+SCRIPT = """
+import sys
+import numpy as np
+import fedlocal as fl
+
+sys.modules["fedlocal.engines.simulate"].SAVE_SECONDS = 0.0
+data = fl.data.synthetic_lasso("III", seed=0, dimension=32)
+result = fl.simulate(
+    fl.problems.LeastSquares(data), fl.methods.FedDualAvg(0.002, 1.0, fl.regularizers.L1(0.3)), rounds=1500, eval_every=5,
+    clients_per_round=8, local_epochs=1, batch_size=32, seed=1, checkpoint=sys.argv[1], progress=False,
+    metrics=[fl.metrics.ClientDiscrepancy()],
+)
+rows = result.history.drop(columns="seconds").to_numpy()
+np.savez(sys.argv[2], rows=rows, **result.x)
+"""
+
+
+def same_run(a: fl.Result, b: fl.Result) -> bool:
+    columns = [c for c in a.history if c != "seconds"]
+    same_x = all(np.array_equal(a.x[name], b.x[name]) for name in a.x)
+    return same_x and a.history[columns].equals(b.history[columns])
+
+
+def test_a_run_killed_at_any_moment_resumes_to_the_same_bits(tmp_path: Path):
+    command = [sys.executable, "-c", SCRIPT]
+    subprocess.run([*command, str(tmp_path / "whole"), str(tmp_path / "whole.npz")], check=True)
+    checkpoint, kills = tmp_path / "killed", 0
+    for attempt in range(12):
+        process = subprocess.Popen([*command, str(checkpoint), str(tmp_path / "killed.npz")])
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
+        while process.poll() is None and (checkpoint.stat().st_mtime_ns if checkpoint.exists() else None) == before:
+            time.sleep(0.005)
+        time.sleep(0.02 + 0.03 * attempt)  # at another moment each time
+        if attempt < 3 and process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+            continue
+        assert process.wait() == 0
+        break
+    assert kills == 3
+    with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "killed.npz") as killed:
+        for name in whole.files:
+            np.testing.assert_array_equal(whole[name], killed[name])
+
+
+def test_more_rounds_continue_a_finished_run(tmp_path: Path):
+    whole = fl.simulate(federation(), METHOD, rounds=40, **SAMPLING)
+    fl.simulate(federation(), METHOD, rounds=20, checkpoint=tmp_path / "c", **SAMPLING)
+    assert same_run(whole, fl.simulate(federation(), METHOD, rounds=40, checkpoint=tmp_path / "c", **SAMPLING))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 1}, "seed was 0, now 1"),
+        ({"batch_size": 4}, "batch_size was 3, now 4"),
+        ({"method": fl.methods.FedDualAvg(0.06, 0.7, fl.regularizers.L1(0.3))}, "method was"),
+        ({"problem": federation(seed=1)}, "data was"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict, words: str):
+    arguments = {
+        "problem": federation(),
+        "method": METHOD,
+        "rounds": 10,
+        "seed": 0,
+        "checkpoint": tmp_path / "c",
+        **SAMPLING,
+    }
+    fl.simulate(**arguments)
+    with pytest.raises(ValueError, match=words):
+        fl.simulate(**(arguments | change))
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path):
+    (tmp_path / "c").write_bytes(b"something else")
+    with pytest.raises(ValueError, match="is not a checkpoint of fedlocal"):
+        fl.simulate(federation(), METHOD, rounds=1, checkpoint=tmp_path / "c", **SAMPLING)
+
+
+def test_ctrl_c_saves_and_says_how_to_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    calls, advance = [], simulate_module._advance
+
+    def interrupted(*arguments: object):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return advance(*arguments)
+
+    monkeypatch.setattr(simulate_module, "_advance", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="stopped after round"):
+        fl.simulate(federation(), METHOD, rounds=40, checkpoint=tmp_path / "c", **SAMPLING)
+    monkeypatch.undo()
+    resumed = fl.simulate(federation(), METHOD, rounds=40, checkpoint=tmp_path / "c", **SAMPLING)
+    assert same_run(resumed, fl.simulate(federation(), METHOD, rounds=40, **SAMPLING))
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]  # nothing temporary is left

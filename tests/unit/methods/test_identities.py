@@ -1,0 +1,147 @@
+"""Each sentence "is ..." in a method's docstring, to 1e-12 in float64."""
+
+from typing import Any
+
+import numpy as np
+import optax
+import pytest
+
+import fedlocal as fl
+from conformance.federation import closeness, federation, start
+from oracles import transcripts
+
+ETA = 0.05
+UNEQUAL = {"local_epochs": 1, "batch_size": 3, "clients_per_round": 3, "weights": "examples"}
+L1 = fl.regularizers.L1(0.3)
+
+
+def final(method: fl.LocalMethod, problem: Any = None, **sampling: Any) -> Any:
+    problem = federation() if problem is None else problem
+    return fl.simulate(problem, method, rounds=4, x0=start(False), eval_every=4, **(sampling or UNEQUAL)).x
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        fl.methods.FedMiD(ETA, 0.7),
+        fl.methods.FedDualAvg(ETA, 0.7),
+        fl.methods.SubgradientFedAvg(ETA, fl.regularizers.Zero(), 0.7),
+        fl.methods.FedAvg(ETA, server_optimizer=optax.sgd(0.7)),
+        fl.methods.FedDualAvg(ETA, 0.7, fl.regularizers.L1(0.0)),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_without_psi_it_is_fed_avg(method: fl.LocalMethod):
+    assert closeness(final(method), final(fl.methods.FedAvg(ETA, 0.7))) < 1e-12
+
+
+def test_fed_ac_with_unit_couplings_is_fed_avg():
+    ac = fl.methods.FedAc(alpha=1.0, beta=1.0, eta=ETA, gamma=ETA)
+    assert closeness(final(ac), final(fl.methods.FedAvg(ETA))) < 1e-12
+
+
+ONE_STEP = {"local_steps": 1, "batch_size": 2, "weights": "examples"}
+
+
+def test_one_local_step_of_fed_avg_is_minibatch_sgd():
+    assert (
+        closeness(final(fl.methods.FedAvg(ETA, 0.7), **ONE_STEP), final(fl.methods.MinibatchSGD(0.7 * ETA), **ONE_STEP))
+        < 1e-12
+    )
+
+
+def test_one_local_step_of_minibatch_ac_sgd_is_vanilla_fed_ac():
+    vanilla = fl.methods.FedAc.vanilla(step_size=ETA, strong_convexity=0.1)
+    assert closeness(final(fl.methods.MinibatchAcSGD(ETA, 0.1), **ONE_STEP), final(vanilla, **ONE_STEP)) < 1e-12
+
+
+def test_one_local_step_makes_fed_ac_one_vanilla():
+    one = fl.methods.FedAc.one(step_size=ETA, strong_convexity=0.1, local_steps=1)
+    vanilla = fl.methods.FedAc.vanilla(step_size=ETA, strong_convexity=0.1)
+    assert closeness(final(one, **ONE_STEP), final(vanilla, **ONE_STEP)) < 1e-12
+
+
+def test_agd_is_minibatch_ac_sgd_with_step_one_over_l():
+    agd, ac = fl.methods.AGD(20.0, 0.1), fl.methods.MinibatchAcSGD(1 / 20.0, 0.1)
+    assert closeness(final(agd, local_steps=1), final(ac, local_steps=1)) < 1e-12
+
+
+def test_proximal_gradient_without_psi_is_minibatch_sgd():
+    assert closeness(final(fl.methods.ProximalGradient(ETA)), final(fl.methods.MinibatchSGD(ETA))) < 1e-12
+
+
+def test_proximal_gradient_by_examples_is_centralised():
+    """Weighted by examples and with exact gradients, the federation does what one machine with all data does."""
+    method, problem = fl.methods.ProximalGradient(ETA, L1), federation()
+    federated = final(method, local_steps=1, weights="examples")
+    assert closeness(federated, final(method, fl.problems.pooled(problem), local_steps=1)) < 1e-12
+
+
+def test_only_is_the_clients_solo_run():
+    """`local` on client 3 is proximal gradient on its examples alone."""
+    problem = federation()
+    features, targets = (np.asarray(a) for a in problem.data.arrays)
+    own = slice(sum((4, 7, 1)), sum((4, 7, 1, 12)))
+    alone = fl.problems.MatrixSensing(fl.FederatedData.from_clients([(features[own], targets[own])]))
+    method = fl.methods.ProximalGradient(ETA, L1)
+    assert (
+        closeness(final(method, fl.problems.only(problem, 3), local_steps=1), final(method, alone, local_steps=1))
+        < 1e-12
+    )
+
+
+@pytest.mark.parametrize("osp", [False, True])
+def test_one_client_and_one_step_is_the_sequential_method(osp: bool):
+    """COMID for FedMiD with only the server proximal, dual averaging for FedDualAvg."""
+    problem, x0 = fl.problems.only(federation(), 1), start(False)
+    design = np.concatenate([np.ones((7, 1)), np.asarray(problem.data.arrays[0])[4:11].reshape(7, -1)], axis=1)
+    targets = np.asarray(problem.data.arrays[1])[4:11]
+    grads = [lambda x: 2 * design.T @ (design @ x - targets) / 7] * 4
+    mask = np.array([False] + [True] * 6)
+    if osp:
+        method, sequential = fl.methods.FedMiD(ETA, 1.0, L1, prox_on_clients=False), transcripts.mirror_descent
+    else:
+        method, sequential = fl.methods.FedDualAvg(ETA, 1.0, L1), transcripts.dual_averaging
+    flat = np.concatenate([[x0["intercept"]], x0["weights"].ravel()])
+    want = sequential(flat, grads, ETA, transcripts.l1(0.3, mask))[-1]
+    got = final(method, problem, local_steps=1)
+    np.testing.assert_allclose(np.concatenate([[got["intercept"]], got["weights"].ravel()]), want, atol=1e-12)
+
+
+def test_one_client_with_unit_server_step_needs_no_rounds():
+    """FedDualAvg on one client: four rounds of one step are one round of four steps."""
+    problem, method = fl.problems.only(federation(), 3), fl.methods.FedDualAvg(ETA, 1.0, L1)
+    many = final(method, problem, local_steps=1)
+    once = fl.simulate(problem, method, rounds=1, x0=start(False), local_steps=4).x
+    assert closeness(many, once) < 1e-12
+
+
+def test_the_full_fed_mid_is_sequential_only_for_constraints():
+    """With l1 the box shrinks twice in a round of one client and one step; a projection twice is once."""
+    problem = fl.problems.only(federation(), 1)
+
+    def both(psi: fl.Regularizer) -> float:
+        full, osp = (
+            final(fl.methods.FedMiD(ETA, 1.0, psi, prox_on_clients=p), problem, local_steps=1) for p in (True, False)
+        )
+        return closeness(full, osp)
+
+    assert both(fl.regularizers.L2Ball(0.2)) < 1e-12
+    assert both(L1) > 1e-2
+
+
+def test_augmented_adds_the_pull_to_the_center():
+    problem, x0 = federation(), start(False)
+    augmented = fl.problems.augmented(problem, strength=0.5, center=x0)
+    method = fl.methods.MinibatchSGD(ETA)
+    got = fl.simulate(augmented, method, rounds=2, local_steps=1)
+    gradient_at_start = fl.simulate(problem, method, rounds=1, local_steps=1, x0=x0).x
+    x1 = gradient_at_start  # at the center the pull is zero
+    g1 = fl.simulate(problem, method, rounds=1, local_steps=1, x0=x1).x
+    want = {name: g1[name] - ETA * 0.5 * (x1[name] - x0[name]) for name in x0}
+    assert closeness(got.x, want) < 1e-12
+    gap = (
+        got.history["loss"].iloc[-1]
+        - fl.simulate(problem, method, rounds=0, local_steps=1, x0=got.x).history["loss"].iloc[0]
+    )
+    assert gap == pytest.approx(0.25 * sum(np.sum((got.x[n] - x0[n]) ** 2) for n in x0), rel=1e-12)

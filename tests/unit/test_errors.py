@@ -1,0 +1,348 @@
+"""Bad input: one table of calls and the words that the sentence must hold. Who, what it got, what would work."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedlocal as fl
+
+M, R = fl.methods, fl.regularizers
+Call = Callable[[], Any]
+ETAS = {"zero": (0, "0"), "negative": (-1, "-1"), "nan": (np.nan, "nan"), "inf": (np.inf, "inf"), "text": ("x", "'x'")}
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((6, 3)), RNG.standard_normal(6)
+SIGNS = np.where(Y > 0, 1, -1)
+
+
+def data(features: Any = X, targets: Any = Y) -> fl.FederatedData:
+    return fl.FederatedData.from_groups((features, targets), [0, 0, 0, 0, 1, 1])
+
+
+PROBLEM = fl.problems.LeastSquares(data())
+ORACLE = fl.problems.quadratics(matrices=np.ones((2, 1, 1)), optima=np.zeros((2, 1)))
+CUSTOM = fl.Problem(lambda x, a, b: (a @ x - b) ** 2, data())
+
+
+def run(problem: Any = PROBLEM, method: Any = None, **arguments: Any) -> Call:
+    """A call of `simulate` that is fine but for what is given."""
+    method = M.FedAvg(0.1) if method is None else method
+    arguments = {
+        "rounds": 1,
+        "progress": False,
+        **({} if "local_epochs" in arguments else {"local_steps": 1}),
+    } | arguments
+    return lambda: fl.simulate(problem, method, **arguments)
+
+
+def composite(psi: Any, **arguments: Any) -> Call:
+    return run(method=M.FedDualAvg(0.1, regularizer=psi), **arguments)
+
+
+STEP_SIZES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "fed_avg": ("FedAvg", "client_step_size", lambda eta: M.FedAvg(eta)),
+    "fed_avg_server": ("FedAvg", "server_step_size", lambda eta: M.FedAvg(0.1, eta)),
+    "fed_mid": ("FedMiD", "client_step_size", lambda eta: M.FedMiD(eta)),
+    "fed_mid_server": ("FedMiD", "server_step_size", lambda eta: M.FedMiD(0.1, eta)),
+    "fed_dual_avg": ("FedDualAvg", "client_step_size", lambda eta: M.FedDualAvg(eta)),
+    "fed_dual_avg_server": ("FedDualAvg", "server_step_size", lambda eta: M.FedDualAvg(0.1, eta)),
+    "subgradient": ("SubgradientFedAvg", "client_step_size", lambda eta: M.SubgradientFedAvg(eta, R.L1(1.0))),
+    "subgradient_server": (
+        "SubgradientFedAvg",
+        "server_step_size",
+        lambda eta: M.SubgradientFedAvg(0.1, R.L1(1.0), eta),
+    ),
+    "minibatch_sgd": ("MinibatchSGD", "step_size", lambda eta: M.MinibatchSGD(eta)),
+    "minibatch_ac_sgd": ("MinibatchAcSGD", "step_size", lambda eta: M.MinibatchAcSGD(eta, 0.1)),
+    "proximal_gradient": ("ProximalGradient", "step_size", lambda eta: M.ProximalGradient(eta)),
+    "fed_ac": ("FedAc", "eta", lambda eta: M.FedAc(alpha=2.0, beta=2.0, eta=eta, gamma=0.1)),
+    "fed_ac_one": ("FedAc.one", "step_size", lambda eta: M.FedAc.one(step_size=eta, strong_convexity=1, local_steps=1)),
+    "fed_ac_two": ("FedAc.two", "step_size", lambda eta: M.FedAc.two(step_size=eta, strong_convexity=1, local_steps=1)),
+    "fed_ac_vanilla": ("FedAc.vanilla", "step_size", lambda eta: M.FedAc.vanilla(step_size=eta, strong_convexity=1)),
+    "agd": ("AGD", "smoothness", lambda smoothness: M.AGD(smoothness, 0.1)),
+    "array_of_step_sizes": ("FedAvg", "client_step_size", lambda eta: M.FedAvg([0.1, eta])),
+}
+
+METHODS: dict[str, tuple[Call, tuple[str, ...]]] = {
+    "server_step_size_and_optimizer": (
+        lambda: M.FedAvg(0.1, 1.0, optax.adam(0.1)),
+        ("FedAvg", "server_step_size", "server_optimizer", "not both"),
+    ),
+    "fed_ac_alpha": (
+        lambda: M.FedAc(alpha=0.5, beta=2.0, eta=0.1, gamma=0.1),
+        ("FedAc", "alpha must be >= 1", "0.5"),
+    ),
+    "fed_ac_beta": (lambda: M.FedAc(alpha=2.0, beta=0.5, eta=0.1, gamma=0.1), ("FedAc", "beta must be >= 1", "0.5")),
+    "fed_ac_one_coupling": (
+        lambda: M.FedAc.one(step_size=2.0, strong_convexity=3.0, local_steps=1),
+        ("FedAc.one", "step_size * strong_convexity must be <= 1", "2.0 * 3.0"),
+    ),
+    "fed_ac_two_coupling": (
+        lambda: M.FedAc.two(step_size=2.0, strong_convexity=0.5, local_steps=1),
+        ("FedAc.two", "step_size * strong_convexity must be < 1", "2.0 * 0.5"),
+    ),
+    "fed_ac_vanilla_coupling": (
+        lambda: M.FedAc.vanilla(step_size=2.0, strong_convexity=3.0),
+        ("FedAc.vanilla", "step_size * strong_convexity must be <= 1", "2.0 * 3.0"),
+    ),
+    "minibatch_ac_sgd_coupling": (
+        lambda: M.MinibatchAcSGD(2.0, 3.0),
+        ("MinibatchAcSGD", "step_size * strong_convexity must be <= 1", "2.0 * 3.0"),
+    ),
+    "fed_ac_local_steps": (
+        lambda: M.FedAc.one(step_size=0.1, strong_convexity=0.1, local_steps=0),
+        ("FedAc.one", "local_steps", ">= 1", "got 0"),
+    ),
+    "agd_kappa_below_one": (
+        lambda: M.AGD(smoothness=1.0, strong_convexity=2.0),
+        ("AGD", "smoothness must be >= strong_convexity", "1.0 and 2.0"),
+    ),
+    "agd_kappa_below_one_in_an_array": (
+        lambda: M.AGD(smoothness=np.array([4.0, 1.0]), strong_convexity=2.0),
+        ("AGD", "smoothness must be >= strong_convexity", "2.0"),
+    ),
+    "regularizer_is_a_number_in_fed_dual_avg": (
+        lambda: M.FedDualAvg(0.1, 1.0, 0.3),
+        ("FedDualAvg", "regularizer must be a Regularizer", "0.3"),
+    ),
+    "regularizer_is_a_number_in_fed_mid": (
+        lambda: M.FedMiD(0.1, 1.0, 0.3),
+        ("FedMiD", "regularizer must be a Regularizer", "0.3"),
+    ),
+    "regularizer_is_a_number_in_subgradient_fed_avg": (
+        lambda: M.SubgradientFedAvg(0.1, 0.3),
+        ("SubgradientFedAvg", "regularizer must be a Regularizer", "0.3"),
+    ),
+    "regularizer_is_a_number_in_proximal_gradient": (
+        lambda: M.ProximalGradient(0.1, 0.3),
+        ("ProximalGradient", "regularizer must be a Regularizer", "0.3"),
+    ),
+    "mirror_map_is_text": (
+        lambda: M.FedDualAvg(0.1, mirror_map="entropy"),
+        ("FedDualAvg", "mirror_map must be a MirrorMap", "'entropy'"),
+    ),
+    "constraint_in_subgradient_fed_avg": (
+        run(method=M.SubgradientFedAvg(0.1, R.L1Ball(1.0))),
+        ("L1Ball", "no subgradient", "FedMiD or FedDualAvg"),
+    ),
+    "entropy_from_zero": (
+        run(method=M.FedDualAvg(0.1, mirror_map=fl.mirrors.Entropy())),
+        ("Entropy", "x0", "> 0"),
+    ),
+    "entropy_from_zero_in_fed_mid": (
+        run(method=M.FedMiD(0.1, mirror_map=fl.mirrors.Entropy())),
+        ("Entropy", "x0", "> 0"),
+    ),
+    "entropy_with_squared_l2": (
+        run(
+            method=M.FedDualAvg(0.1, 1.0, R.SquaredL2(0.1), fl.mirrors.Entropy()),
+            x0={"weights": np.ones(3), "intercept": 0.0},
+        ),
+        ("Entropy has no conjugate_grad with SquaredL2", "L1, Simplex"),
+    ),
+}
+
+REGULARIZERS: dict[str, tuple[Call, tuple[str, ...]]] = {
+    "l1_strength": (lambda: R.L1(-1), ("L1", "strength must be >= 0", "-1")),
+    "l1_strength_text": (lambda: R.L1("x"), ("L1", "strength must be >= 0", "'x'")),
+    "squared_l2_strength": (lambda: R.SquaredL2(-1), ("SquaredL2", "strength must be >= 0", "-1")),
+    "nuclear_strength": (lambda: R.Nuclear(np.nan), ("Nuclear", "strength must be >= 0", "nan")),
+    "l1_ball_radius": (lambda: R.L1Ball(0), ("L1Ball", "radius must be > 0", "got 0")),
+    "l2_ball_radius": (lambda: R.L2Ball(0), ("L2Ball", "radius must be > 0", "got 0")),
+    "simplex_total": (lambda: R.Simplex(-2), ("Simplex", "total must be > 0", "-2")),
+    "box_order": (lambda: R.Box(1.0, -1.0), ("Box", "lower must be <= upper", "1.0", "-1.0")),
+    "box_text": (lambda: R.Box("a", 1.0), ("Box", "lower", "'a'")),
+    "box_nothing": (lambda: R.Box(None, 1.0), ("Box", "lower", "None")),
+    "blocks_value": (lambda: R.Blocks({"weights": 0.3}), ("Blocks", "'weights' must be a Regularizer", "0.3")),
+    "blocks_unknown_key": (composite(R.Blocks({"wieghts": R.L1(1.0)})), ("Blocks", "no part 'wieghts'", "'weights'")),
+    "blocks_on_an_array": (
+        lambda: R.Blocks({"weights": R.L1(1.0)}).prox(jnp.ones(2), 1.0),
+        ("Blocks", "'weights'", "single array"),
+    ),
+    "nuclear_on_a_vector": (composite(R.Nuclear(1.0)), ("Nuclear", "matrices", "(3,)", "Blocks")),
+    "box_of_another_size": (composite(R.Box(np.zeros(4), np.ones(4))), ("Box", "(4,)", "(3,)")),
+}
+
+PROBLEMS: dict[str, tuple[Call, tuple[str, ...]]] = {
+    "logistic_labels": (
+        lambda: fl.problems.Logistic(data(X, [0, 1, 2, 0, 1, 2])),
+        ("Logistic", "labels must be -1/+1 or 0/1", "2"),
+    ),
+    "logistic_mixed_labels": (lambda: fl.problems.Logistic(data(X, [0, 1, -1, 0, 1, 1])), ("Logistic", "-1/+1 or 0/1")),
+    "softmax_labels": (
+        lambda: fl.problems.Softmax(data(X, [0, 1, 2, 0, 1, 3]), num_classes=3),
+        ("Softmax", "labels must be", "0..2", "got 3"),
+    ),
+    "softmax_fractional_labels": (lambda: fl.problems.Softmax(data(X, [0, 1, 0.5, 0, 1, 1])), ("Softmax", "0.5")),
+    "softmax_negative_labels": (lambda: fl.problems.Softmax(data(X, SIGNS)), ("Softmax", "0..1", "got -1")),
+    "softmax_one_class": (
+        lambda: fl.problems.Softmax(data(X, [0] * 6), num_classes=1),
+        ("Softmax", "num_classes", ">= 2", "got 1"),
+    ),
+    "mlp_labels": (
+        lambda: fl.problems.MLP(data(X, [0, 1, 2, 0, 1, 3]), num_classes=3),
+        ("MLP", "labels must be", "0..2", "got 3"),
+    ),
+    "mlp_hidden": (lambda: fl.problems.MLP(data(X, [0, 1] * 3), hidden=(0,)), ("MLP", "hidden", ">= 1", "got 0")),
+    "mlp_hidden_is_a_number": (lambda: fl.problems.MLP(data(X, [0, 1] * 3), hidden=5), ("MLP", "hidden", "5")),
+    "least_squares_targets": (
+        lambda: fl.problems.LeastSquares(data(X, Y[:, None])),
+        ("LeastSquares", "targets", "(6, 1)"),
+    ),
+    "logistic_targets": (lambda: fl.problems.Logistic(data(X, SIGNS[:, None])), ("Logistic", "targets", "(6, 1)")),
+    "softmax_targets": (
+        lambda: fl.problems.Softmax(data(X, np.zeros((6, 1)))),
+        ("Softmax", "targets", "(6, 1)"),
+    ),
+    "mlp_targets": (lambda: fl.problems.MLP(data(X, np.zeros((6, 1)))), ("MLP", "targets", "(6, 1)")),
+    "least_squares_features": (
+        lambda: fl.problems.LeastSquares(data(X[:, :, None])),
+        ("LeastSquares", "features must have 2 axes", "(6, 3, 1)"),
+    ),
+    "matrix_sensing_features": (
+        lambda: fl.problems.MatrixSensing(data()),
+        ("MatrixSensing", "features must have 3 axes", "(6, 3)"),
+    ),
+    "features_without_targets": (
+        lambda: fl.problems.LeastSquares(fl.FederatedData.from_clients([(X,)])),
+        ("LeastSquares", "features and targets", "1 array"),
+    ),
+    "l2": (lambda: fl.problems.Logistic(data(X, SIGNS), l2=-1), ("Logistic", "l2 must be >= 0", "-1")),
+    "loss_fn": (lambda: fl.Problem(3, data()), ("Problem", "loss_fn must be a function", "3")),
+    "quadratics": (
+        lambda: fl.problems.quadratics(np.ones((2, 1, 1)), np.ones((3, 1))),
+        ("quadratics", "(2, 1, 1)", "(3, 1)"),
+    ),
+    "noise": (lambda: fl.problems.piecewise_quadratic(noise_std=-1), ("noise_std must be >= 0", "-1")),
+    "augmented": (lambda: fl.problems.augmented(PROBLEM, 0, np.zeros(3)), ("augmented", "strength must be > 0", "0")),
+    "only_without_data": (lambda: fl.problems.only(ORACLE, 0), ("only", "problem with data", "Oracle")),
+    "only_unknown_client": (lambda: fl.problems.only(PROBLEM, 2), ("only", "client", "<= 1", "got 2")),
+    **{
+        f"{name}_without_federated_data": (
+            partial(getattr(fl.problems, name), (X, Y)),
+            (name, "data must be FederatedData", "tuple"),
+        )
+        for name in ("LeastSquares", "MatrixSensing", "Logistic", "Softmax", "MLP")
+    },
+}
+
+GOOD_X0 = {"weights": np.zeros(3), "intercept": np.zeros(())}
+ENGINE: dict[str, tuple[Call, tuple[str, ...]]] = {
+    "clients_per_round": (run(clients_per_round=3), ("clients_per_round", "<= 2", "got 3")),
+    "clients_per_round_zero": (run(clients_per_round=0), ("clients_per_round", ">= 1", "got 0")),
+    "both_steps_and_epochs": (run(local_steps=1, local_epochs=2), ("either local_steps or local_epochs", "=1", "=2")),
+    "neither_steps_nor_epochs": (run(local_steps=None), ("either local_steps or local_epochs", "neither")),
+    "local_steps_zero": (run(local_steps=0), ("local_steps", ">= 1", "got 0")),
+    "local_steps_fractional": (run(local_steps=1.5), ("local_steps", "whole number", "1.5")),
+    "local_steps_of_three_clients": (run(local_steps=[1, 2, 3]), ("local_steps", "one per client (2)", "got 3")),
+    "local_steps_with_zero": (run(local_steps=[1, 0]), ("local_steps", ">= 1", "got 0")),
+    "local_epochs_zero": (run(local_epochs=0), ("local_epochs", ">= 1", "got 0")),
+    "batch_size": (run(batch_size=0), ("batch_size", ">= 1", "got 0")),
+    "rounds": (run(rounds=-1), ("rounds", ">= 0", "got -1")),
+    "eval_every": (run(eval_every=0), ("eval_every", ">= 1", "got 0")),
+    "seed_negative": (run(seed=-1), ("seed", ">= 0", "got -1")),
+    "seed_fractional": (run(seed=1.5), ("seed", "whole number", "1.5")),
+    "weights": (run(weights="size"), ("weights", "'uniform', 'examples'", "'size'")),
+    "average": (run(average="foo"), ("average", "'third_order'", "'foo'")),
+    "average_of_unequal_steps": (
+        run(average="uniform", local_steps=[1, 2]),
+        ("average", "same number of local steps", "local_steps=K"),
+    ),
+    "average_of_unequal_epochs": (
+        run(average="uniform", local_epochs=1, batch_size=2),
+        ("average", "same number of local steps"),
+    ),
+    "average_step_size": (
+        lambda: fl.StronglyConvexAverage(step_size=0, strong_convexity=1.0),
+        ("StronglyConvexAverage", "step_size must be > 0", "0"),
+    ),
+    "problem": (run(problem=data()), ("problem", "FederatedData")),
+    "method_class": (run(method=M.FedAvg), ("method", "LocalMethod", "FedAvg")),
+    "x0_shape": (run(x0=GOOD_X0 | {"weights": np.zeros(4)}), ("x0", "LeastSquares", "(4,)", "(3,)")),
+    "x0_column": (run(x0=GOOD_X0 | {"weights": np.zeros((3, 1))}), ("x0", "(3, 1)", "(3,)")),
+    "x0_scalar": (run(x0=GOOD_X0 | {"weights": np.zeros(())}), ("x0", "LeastSquares", "()")),
+    "x0_keys": (run(x0={"w": np.zeros(3)}), ("x0", "LeastSquares", "weights")),
+    "x0_missing_key": (run(x0={"weights": np.zeros(3)}), ("x0", "LeastSquares", "intercept")),
+    "x0_extra_key": (run(x0=GOOD_X0 | {"scale": np.ones(())}), ("x0", "LeastSquares", "scale")),
+    "x0_array": (run(x0=np.zeros(3)), ("x0", "LeastSquares", "weights")),
+    "x0_nan": (run(x0=GOOD_X0 | {"intercept": np.nan}), ("x0", "nan")),
+    "x0_text": (run(x0="zeros"), ("x0", "'zeros'")),
+    "x0_empty": (run(x0={}), ("x0", "at least one array", "{}")),
+    "problem_without_x0": (run(problem=CUSTOM), ("Problem", "no starting point", "x0=", "init_fn=")),
+    "oracle_without_x0": (
+        run(problem=fl.problems.Oracle(lambda x, m: jnp.sum(x**2))),
+        ("Oracle", "no starting point", "x0=", "init_fn="),
+    ),
+    "oracle_with_epochs": (run(problem=ORACLE, local_epochs=1), ("Oracle", "no examples", "local_steps")),
+    "oracle_with_example_weights": (
+        run(problem=ORACLE, weights="examples"),
+        ("Oracle", "weights='examples'", "'uniform'"),
+    ),
+    "metric_not_callable": (run(metrics=[3]), ("metrics", "functions of the parameters", "3")),
+    "metric_outside_a_list": (run(metrics=fl.metrics.Density()), ("metrics", "list", "Density")),
+    "sparse_recovery": (run(metrics=[fl.metrics.SparseRecovery(np.ones(5))]), ("SparseRecovery", "5 weights", "3")),
+    "frobenius_error": (run(metrics=[fl.metrics.FrobeniusError(np.ones(5))]), ("FrobeniusError", "5 weights", "3")),
+    "accuracy": (run(metrics=[fl.metrics.Accuracy()]), ("Accuracy", "Logistic, Softmax or MLP", "LeastSquares")),
+    "rank_of_a_vector": (run(metrics=[fl.metrics.Rank()]), ("Rank", "weight matrix", "(3,)")),
+    "violation_without_constraint": (
+        run(metrics=[fl.metrics.ConstraintViolation()]),
+        ("ConstraintViolation", "FedAvg has no regularizer"),
+    ),
+}
+
+
+def check(call: Call, words: tuple[str, ...]) -> str:
+    """Call, and return the message, which must be one sentence with these words."""
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    message = str(caught.value)
+    missing = [word for word in words if word not in message]
+    assert not missing, message
+    assert "\n" not in message
+    assert len(message) < 250
+    assert not any(inside in message for inside in ("Traced", "ShapedArray", "jax.", "0x", "dot_general", "gufunc"))
+    return message
+
+
+@pytest.mark.parametrize("eta", ETAS)
+@pytest.mark.parametrize("name", STEP_SIZES)
+def test_a_step_size_must_be_a_positive_number(name: str, eta: str):
+    (owner, argument, make), (value, shown) = STEP_SIZES[name], ETAS[eta]
+    message = check(lambda: make(value), (argument, "> 0", shown))
+    assert message.startswith(f"{owner}: ")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods(name: str):
+    check(*METHODS[name])
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+def test_regularizers(name: str):
+    check(*REGULARIZERS[name])
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_problems(name: str):
+    check(*PROBLEMS[name])
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_engine(name: str):
+    check(*ENGINE[name])
+
+
+def test_the_plain_loop_says_that_it_is_the_loop():
+    with pytest.raises(ValueError, match=r"^loop: rounds must be a whole number >= 0, got -1$"):
+        fl.loop(PROBLEM, M.FedAvg(0.1), rounds=-1, local_steps=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["weights", "seed_negative", "rounds", "eval_every", "average", "x0_nan", "batch_size"]
+)
+def test_the_engine_says_that_it_is_simulate(name: str):
+    assert check(*ENGINE[name]).startswith("simulate: ")

@@ -1,0 +1,99 @@
+"""Metrics against their definitions."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedlocal as fl
+
+RNG = np.random.default_rng(0)
+
+
+def at(problem: Any, x: Any, *metrics: Any, method: fl.LocalMethod | None = None) -> dict[str, float]:
+    method = method or fl.methods.FedAvg(0.1)
+    return fl.simulate(problem, method, rounds=0, local_steps=1, x0=x, metrics=metrics).history.iloc[0].to_dict()
+
+
+def least_squares(weights: int = 4) -> fl.problems.LeastSquares:
+    return fl.problems.LeastSquares(fl.FederatedData.from_clients([(RNG.standard_normal((6, weights)), np.ones(6))]))
+
+
+def test_sparse_recovery():
+    x = {"weights": np.array([1.0, 0.02, 0.005, 0.0]), "intercept": np.array(9.0)}
+    row = at(least_squares(), x, fl.metrics.SparseRecovery(np.array([1.0, 0.0, 1.0, 0.0])))
+    assert (row["density"], row["precision"], row["recall"], row["f1"]) == (0.5, 0.5, 0.5, 0.5)
+
+
+def test_nothing_found_has_no_precision():
+    x = {"weights": np.zeros(4), "intercept": np.array(9.0)}
+    row = at(least_squares(), x, fl.metrics.SparseRecovery({"weights": np.ones(4), "intercept": 1.0}))
+    assert (row["precision"], row["recall"], row["f1"]) == (0.0, 0.0, 0.0)
+
+
+def test_density_leaves_the_intercept_out():
+    x = {"weights": np.array([1.0, 1e-5, 0.0, 0.0]), "intercept": np.array(9.0)}
+    assert at(least_squares(), x, fl.metrics.Density())["density"] == 0.5
+    assert at(least_squares(), x, fl.metrics.Density(threshold=1e-4))["density"] == 0.25
+
+
+def test_rank_and_frobenius_error():
+    data = fl.FederatedData.from_clients([(RNG.standard_normal((6, 3, 3)), np.ones(6))])
+    x = {"weights": np.diag([2.0, 0.02, 0.001]), "intercept": np.array(0.0)}
+    row = at(fl.problems.MatrixSensing(data), x, fl.metrics.Rank(), fl.metrics.FrobeniusError(np.diag([2.0, 0.0, 0.0])))
+    assert row["rank"] == 2
+    assert row["frobenius_error"] == pytest.approx(np.hypot(0.02, 0.001), rel=1e-12)
+
+
+def test_accuracy_on_training_and_other_data():
+    X, y = RNG.standard_normal((40, 3)), np.where(RNG.random(40) < 0.5, 0, 1)
+    w = np.array([1.0, -2.0, 0.5])
+    problem = fl.problems.Logistic(fl.FederatedData.from_clients([(X[:30], y[:30])]), intercept=True)
+    test = fl.FederatedData.from_clients([(X[30:], y[30:])])
+    metrics = [fl.metrics.Accuracy(), fl.metrics.Accuracy(test, name="test_accuracy")]
+    row = at(problem, {"weights": w, "intercept": np.array(0.2)}, *metrics)
+    right = (X @ w + 0.2 > 0) == (y == 1)
+    assert row["accuracy"] == pytest.approx(right[:30].mean(), abs=1e-12)
+    assert row["test_accuracy"] == pytest.approx(right[30:].mean(), abs=1e-12)
+
+
+def test_accuracy_of_softmax_and_mlp_is_the_right_argmax():
+    X, y = RNG.standard_normal((30, 5)), RNG.integers(0, 3, 30)
+    data = fl.FederatedData.from_clients([(X, y)])
+    x = {"weights": RNG.standard_normal((5, 3)), "intercept": RNG.standard_normal(3)}
+    want = (np.argmax(X @ x["weights"] + x["intercept"], axis=1) == y).mean()
+    assert at(fl.problems.Softmax(data), x, fl.metrics.Accuracy())["accuracy"] == pytest.approx(want, abs=1e-12)
+    layers = [
+        {"weights": RNG.standard_normal((5, 4)), "bias": np.ones(4)},
+        {"weights": RNG.standard_normal((4, 3)), "bias": np.ones(3)},
+    ]
+    hidden = np.maximum(X @ layers[0]["weights"] + 1, 0)
+    want = (np.argmax(hidden @ layers[1]["weights"] + 1, axis=1) == y).mean()
+    assert at(fl.problems.MLP(data, hidden=(4,)), layers, fl.metrics.Accuracy())["accuracy"] == pytest.approx(
+        want, abs=1e-12
+    )
+
+
+def test_suboptimality_and_validation_loss():
+    problem, other = least_squares(), least_squares()
+    x = {"weights": RNG.standard_normal(4), "intercept": np.array(0.1)}
+    row = at(problem, x, fl.metrics.Suboptimality(0.5), fl.metrics.Loss(other))
+    assert row["suboptimality"] == row["objective"] - 0.5
+    assert row["validation_loss"] == at(other, x)["loss"]
+
+
+def test_constraint_violation_is_that_of_the_method():
+    x = {"weights": np.array([3.0, 0.0, 4.0, 0.0]), "intercept": np.array(100.0)}
+    method = fl.methods.FedMiD(0.1, 1.0, fl.regularizers.L2Ball(2.0))
+    row = at(least_squares(), x, fl.metrics.ConstraintViolation(), method=method)
+    assert row["constraint_violation"] == pytest.approx(3.0, rel=1e-12)
+    assert row["objective"] == np.inf
+
+
+def test_plain_functions_are_metrics():
+    def largest(x: dict) -> float:
+        return np.abs(x["weights"]).max()
+
+    x = {"weights": np.array([3.0, 0.0, -4.0, 0.0]), "intercept": np.array(0.0)}
+    row = at(least_squares(), x, largest, lambda x: {"a": 1.0, "b": 2.0})
+    assert (row["largest"], row["a"], row["b"]) == (4.0, 1.0, 2.0)

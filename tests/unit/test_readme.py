@@ -1,0 +1,53 @@
+"""What the README says is true: its Python runs, its commands exist, its links lead somewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedlocal.cli import app
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+COMMANDS = [
+    line.split("#")[0].split()
+    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+]
+
+
+@pytest.mark.parametrize("code", PYTHON, ids=["first", "own_data"])
+def test_python_in_the_readme_runs(code: str):
+    result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c[0] == "fedlocal" and c[1] != "demo"], ids=" ".join)
+def test_fedlocal_commands_in_the_readme_run(command: list[str]):
+    assert CliRunner().invoke(app, command[1:]).exit_code == 0
+
+
+def test_the_demo_command_shows_both_studies(tmp_path: Path):
+    """`fedlocal demo` whole, as `make demo` runs it."""
+    command = [sys.executable, "-m", "fedlocal.cli", "demo", "--directory", str(tmp_path)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output.count("holds") == 4
+    assert "does not hold" not in output
+    assert {"sparse.png", "rare_communication.png"} <= {p.name for p in tmp_path.iterdir()}
+
+
+def test_make_commands_in_the_readme_are_targets():
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for command in COMMANDS:
+        if command[0] == "make":
+            assert command[1] in targets
+
+
+def test_links_and_pictures_exist():
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
