@@ -14,6 +14,7 @@ from jax import lax, random
 from workloads import Lasso, Logistic, Network
 
 Layers = list[tuple[jax.Array, jax.Array]]
+State = tuple[jax.Array, jax.Array, jax.Array]  # W3: dual point, intercept, step length walked
 
 
 def make_w1(workload: Logistic, clients: int, block: int = 2048) -> Callable[[int], jax.Array]:
@@ -106,8 +107,6 @@ def make_w3(workload: Lasso) -> Callable[[int], tuple[jax.Array, jax.Array]]:
 
     def primal(y: jax.Array, walked: jax.Array) -> jax.Array:
         return jnp.sign(y) * jnp.maximum(jnp.abs(y) - workload.l1 * walked, 0)
-
-    State = tuple[jax.Array, jax.Array, jax.Array]  # dual point, intercept, step length walked
 
     @partial(jax.jit, static_argnums=2)
     def program(a: jax.Array, b: jax.Array, rounds: int) -> tuple[jax.Array, jax.Array]:

@@ -46,3 +46,10 @@ def choice(owner: str, name: str, value: Any, options: Collection[str]) -> str:
     if value not in options:
         raise ValueError(f"{owner}: {name} must be one of {', '.join(map(repr, options))}, got {value!r}")
     return value
+
+
+def instance(owner: str, name: str, value: Any, kind: type) -> Any:
+    """Return `value` if it is of this kind, or say what it is instead."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{owner}: {name} must be a {kind.__name__}, got {value!r}")
+    return value

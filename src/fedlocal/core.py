@@ -110,7 +110,7 @@ class Regularizer(eqx.Module):
 
     def prox(self, x: Params, t: Scalar) -> Params:
         """argmin_z 1/2 ||z - x||^2 + t psi(z)."""
-        return self._map(lambda r, a: r.array_prox(a, t), x)
+        return self._map(lambda r, a: jnp.asarray(r.array_prox(a, t), jnp.result_type(a)), x)
 
     def subgradient(self, x: Params) -> Params:
         """An element of the subdifferential of psi at x."""
@@ -132,6 +132,9 @@ class MirrorMap(eqx.Module):
     @abstractmethod
     def grad(self, x: Params) -> Params:
         """grad h(x): from the primal to the dual."""
+
+    def check(self, x0: Params) -> None:
+        """Say what is wrong with a starting point outside the domain of h; nothing by default."""
 
     @abstractmethod
     def conjugate_grad(self, y: Params, regularizer: Regularizer, t: Scalar) -> Params:

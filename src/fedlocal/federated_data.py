@@ -42,7 +42,11 @@ class SparseMatrix(eqx.Module):
     @classmethod
     def from_scipy(cls, matrix: Any) -> "SparseMatrix":
         csr = scipy.sparse.csr_array(matrix)
-        csr.sum_duplicates()
+        if not csr.has_canonical_format:
+            csr = csr.copy()  # summing works in place, and the matrix is the user's
+            csr.sum_duplicates()
+        if csr.nnz == 0:  # something to point padding at
+            csr = scipy.sparse.csr_array((np.zeros(1), ([0], [0])), shape=csr.shape)
         lengths = np.diff(csr.indptr)
         values = jnp.asarray(csr.data, jnp.result_type(float))
         columns, starts = jnp.asarray(csr.indices.astype(np.int32)), jnp.asarray(csr.indptr.astype(np.int32))
@@ -77,13 +81,14 @@ class FederatedData(eqx.Module):
     largest: int = static()  # examples of the largest client
 
     def __init__(self, arrays: Sequence[Any], starts: Any, sizes: Any, truth: Any = None):
-        self.arrays = tuple(_device_array(a) for a in arrays)
+        self.arrays = tuple(_device_array(i, a) for i, a in enumerate(arrays))
         rows = {a.shape[0] for a in self.arrays}
         if len(rows) != 1:
             shapes = ", ".join(str(a.shape) for a in self.arrays)
             raise ValueError(f"FederatedData: all arrays must have the same number of rows, got shapes {shapes}")
         for i, a in enumerate(self.arrays):
-            if not isinstance(a, SparseMatrix) and jnp.issubdtype(a.dtype, jnp.floating) and not jnp.isfinite(a).all():
+            values = a.values if isinstance(a, SparseMatrix) else a
+            if jnp.issubdtype(values.dtype, jnp.floating) and not jnp.isfinite(values).all():
                 raise ValueError(f"FederatedData: array {i} holds nan or inf; remove or impute those rows first")
         self.truth = truth
         starts, sizes = np.asarray(starts, np.int32), np.asarray(sizes, np.int32)
@@ -92,6 +97,15 @@ class FederatedData(eqx.Module):
             raise ValueError(f"FederatedData: client {empty[0]} has no examples; leave out clients without data")
         if len(sizes) == 0:
             raise ValueError("FederatedData: at least one client is needed, got none")
+        if starts.shape != sizes.shape:
+            raise ValueError(
+                f"FederatedData: one of starts per one of sizes, got {starts.shape} starts and {sizes.shape} sizes"
+            )
+        beyond = np.flatnonzero((starts < 0) | (starts + sizes > self.arrays[0].shape[0]))
+        if len(beyond):
+            m = beyond[0]
+            got = f"rows {starts[m]} to {starts[m] + sizes[m] - 1}"
+            raise ValueError(f"FederatedData: client {m} has {got}, but there are {self.arrays[0].shape[0]} rows")
         self.client_starts, self.client_sizes, self.largest = jnp.asarray(starts), jnp.asarray(sizes), int(sizes.max())
 
     @classmethod
@@ -104,6 +118,10 @@ class FederatedData(eqx.Module):
             if len(item) != len(items[0]):
                 raise ValueError(
                     f"FederatedData.from_clients: client {m} has {len(item)} arrays, client 0 has {len(items[0])}"
+                )
+            if any(np.ndim(a) == 0 for a in item):
+                raise ValueError(
+                    f"FederatedData.from_clients: arrays need one row per example, got a single number for client {m}"
                 )
             for a, b in zip(item, items[0], strict=True):
                 if np.shape(a)[1:] != np.shape(b)[1:]:
@@ -156,11 +174,12 @@ class FederatedData(eqx.Module):
     def only(self, client: int) -> "FederatedData":
         """One client's data as a federation of its own."""
         client = checks.whole("FederatedData.only", "client", client, at_least=0, at_most=self.num_clients - 1)
-        return self._with_clients(self.client_starts[client : client + 1], self.client_sizes[client : client + 1])
+        start, size = int(self.client_starts[client]), int(self.client_sizes[client])
+        return FederatedData([_rows(a, start, size) for a in self.arrays], [0], [size], self.truth)
 
     def pooled(self) -> "FederatedData":
         """All examples gathered at one client."""
-        return self._with_clients(jnp.zeros(1, jnp.int32), jnp.full(1, self.num_examples, jnp.int32))
+        return FederatedData(self.arrays, [0], [self.num_examples], self.truth)
 
     def example_weights(self, client_weights: np.ndarray) -> np.ndarray:
         """(n,) weights v with sum_m p_m mean_{i in client m} loss_i = sum_i v_i loss_i, in float64."""
@@ -175,9 +194,6 @@ class FederatedData(eqx.Module):
                 weights[start : start + size] += total
         return weights
 
-    def _with_clients(self, starts: jax.Array, sizes: jax.Array) -> "FederatedData":
-        return FederatedData(self.arrays, starts, sizes)
-
 
 def _totals(starts: np.ndarray, sizes: np.ndarray, each: np.ndarray) -> dict[tuple[int, int], float]:
     """Sum of `each` over the clients that own the same rows."""
@@ -186,15 +202,24 @@ def _totals(starts: np.ndarray, sizes: np.ndarray, each: np.ndarray) -> dict[tup
     return {(int(start), int(size)): float(total) for (start, size), total in zip(intervals, sums, strict=True)}
 
 
-def _device_array(a: Any) -> Any:
+def _device_array(i: int, a: Any) -> Any:
     if isinstance(a, SparseMatrix):
         return a
     if scipy.sparse.issparse(a):
         return SparseMatrix.from_scipy(a)
+    if not isinstance(a, jax.Array) and np.asarray(a).dtype.kind not in "biufc":
+        raise TypeError(f"FederatedData: array {i} must hold numbers, got {np.asarray(a).ravel()[:1].tolist()}")
     array = jnp.asarray(a)
     if array.ndim == 0:
         raise ValueError("FederatedData: arrays need one row per example, got a single number")
     return array
+
+
+def _rows(a: Any, start: int, size: int) -> Any:
+    if not isinstance(a, SparseMatrix):
+        return a[start : start + size]
+    parts = (np.asarray(a.values), np.asarray(a.columns), np.asarray(a.row_starts))
+    return scipy.sparse.csr_array(parts, shape=a.shape)[start : start + size]
 
 
 def _stack(column: Sequence[Any]) -> Any:

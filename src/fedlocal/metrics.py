@@ -126,7 +126,10 @@ class FrobeniusError(Metric):
         self.truth = _weights(truth)
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
-        return {"frobenius_error": float(np.linalg.norm(_weights(evaluation.x) - self.truth))}
+        found = _weights(evaluation.x)
+        if found.shape != self.truth.shape:
+            raise ValueError(f"FrobeniusError: truth has {self.truth.size} weights, the parameters have {found.size}")
+        return {"frobenius_error": float(np.linalg.norm(found - self.truth))}
 
 
 class ConstraintViolation(Metric):

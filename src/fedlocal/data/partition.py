@@ -17,16 +17,18 @@ def iid(num_examples: int, num_clients: int, seed: int = 0) -> np.ndarray:
     >>> np.bincount(iid(10, 3)).tolist()
     [4, 3, 3]
     """
+    num_examples = checks.whole("partition.iid", "num_examples", num_examples)
     num_clients = checks.whole("partition.iid", "num_clients", num_clients, at_most=num_examples)
-    return np.random.default_rng(seed).permutation(np.arange(num_examples) % num_clients)
+    return _rng("partition.iid", seed).permutation(np.arange(num_examples) % num_clients)
 
 
 def by_quantity(num_examples: int, num_clients: int, concentration: float, seed: int = 0) -> np.ndarray:
     """Rows dealt at random, in unequal numbers: shares drawn from a symmetric Dirichlet; every client gets at least one."""
     owner = "partition.by_quantity"
+    num_examples = checks.whole(owner, "num_examples", num_examples)
     num_clients = checks.whole(owner, "num_clients", num_clients, at_most=num_examples)
     concentration = checks.number(owner, "concentration", concentration, above=0)
-    rng = np.random.default_rng(seed)
+    rng = _rng(owner, seed)
     shares = rng.dirichlet(np.full(num_clients, concentration))
     sizes = 1 + rng.multinomial(num_examples - num_clients, shares)
     return rng.permutation(np.repeat(np.arange(num_clients), sizes))
@@ -38,10 +40,10 @@ def dirichlet(labels: Any, num_clients: int, concentration: float, seed: int = 0
     A small concentration gives clients that see few classes, a large one approaches iid.
     """
     owner = "partition.dirichlet"
-    labels = np.asarray(labels)
+    labels = _labels(owner, labels)
     num_clients = checks.whole(owner, "num_clients", num_clients, at_most=len(labels))
     concentration = checks.number(owner, "concentration", concentration, above=0)
-    rng = np.random.default_rng(seed)
+    rng = _rng(owner, seed)
     groups = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
@@ -56,13 +58,24 @@ def dirichlet(labels: Any, num_clients: int, concentration: float, seed: int = 0
 
 def shards(labels: Any, num_clients: int, shards_per_client: int = 2, seed: int = 0) -> np.ndarray:
     """Rows sorted by label and cut into equal shards; every client gets `shards_per_client` of them at random."""
-    labels = np.asarray(labels)
-    num_clients = checks.whole("partition.shards", "num_clients", num_clients)
+    labels = _labels("partition.shards", labels)
+    num_clients = checks.whole("partition.shards", "num_clients", num_clients, at_most=len(labels))
     most = len(labels) // num_clients
-    per_client = checks.whole("partition.shards", "shards_per_client", shards_per_client, at_most=max(most, 1))
-    rng = np.random.default_rng(seed)
+    per_client = checks.whole("partition.shards", "shards_per_client", shards_per_client, at_most=most)
+    rng = _rng("partition.shards", seed)
     owners = rng.permutation(np.repeat(np.arange(num_clients), per_client))
     groups = np.empty(len(labels), np.int64)
     for owner, rows in zip(owners, np.array_split(np.argsort(labels, kind="stable"), len(owners)), strict=True):
         groups[rows] = owner
     return groups
+
+
+def _rng(owner: str, seed: int) -> np.random.Generator:
+    return np.random.default_rng(checks.whole(owner, "seed", seed, at_least=0))
+
+
+def _labels(owner: str, labels: Any) -> np.ndarray:
+    labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"{owner}: labels must have one entry per row, got shape {labels.shape}")
+    return labels

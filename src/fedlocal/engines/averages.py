@@ -84,8 +84,8 @@ class RandomIterate(Average):
 AVERAGES = {"third_order": ThirdOrderAverage, "uniform": UniformAverage, "random": RandomIterate}
 
 
-def average_named(average: str | Average | None) -> Average | None:
+def average_named(owner: str, average: str | Average | None) -> Average | None:
     """An average from its name; objects and None pass through."""
     if average is None or isinstance(average, Average):
         return average
-    return AVERAGES[checks.choice("simulate", "average", average, AVERAGES)]()
+    return AVERAGES[checks.choice(owner, "average", average, AVERAGES)]()

@@ -60,6 +60,7 @@ def loop(
         x0=x0,
         eval_every=eval_every,
         metrics=metrics,
+        owner="loop",
         average=average,
     )
     state = run.first_state()

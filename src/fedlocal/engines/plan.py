@@ -4,7 +4,8 @@ All of it is a function of one integer seed, the round and the client, so every 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,7 +15,15 @@ import numpy as np
 from fedlocal import checks
 from fedlocal.core import AbstractProblem, Batch, static
 
+COHORT_BLOCK = 64  # rounds whose clients are drawn together
 WEIGHTS = ("uniform", "examples")
+
+
+class Draws(NamedTuple):
+    """The minibatches of a client's round."""
+
+    rows: jax.Array  # (K, B) rows of the data
+    weights: jax.Array | None  # (K, B); None where all minibatches are full
 
 
 class Plan(eqx.Module):
@@ -45,8 +54,8 @@ class Plan(eqx.Module):
         clients_per_round: int | None,
         weights: str,
         seed: int,
+        owner: str = "simulate",
     ) -> "Plan":
-        owner = "simulate"
         clients, sizes, starts = problem.num_clients, problem.sizes(), problem.starts()
         if (local_steps is None) == (local_epochs is None):
             got = "neither" if local_steps is None else f"local_steps={local_steps} and local_epochs={local_epochs}"
@@ -93,52 +102,83 @@ class Plan(eqx.Module):
         return weights / weights.sum()
 
     def cohort(self, r: int) -> np.ndarray:
-        """The clients of round r, drawn without replacement in time and memory of their number alone."""
-        if self.full_participation:
-            return np.arange(self.num_clients, dtype=np.int32)
-        rng = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, r]))
-        return np.sort(rng.choice(self.num_clients, self.clients_per_round, replace=False)).astype(np.int32)
+        """The clients of round r."""
+        block, i = divmod(r, COHORT_BLOCK)
+        return self.cohorts(block)[i]
+
+    def cohorts(self, block: int) -> np.ndarray:
+        """The clients of COHORT_BLOCK rounds, drawn without replacement in time and memory of their number alone."""
+        return _cohorts(int(self.seed), self.num_clients, self.clients_per_round, block)
 
     def round_key(self, r: jax.Array | int) -> jax.Array:
         return jax.random.fold_in(jax.random.key(self.seed), r)
 
     def draws(self, round_key: jax.Array, client: jax.Array) -> Any:
-        """All that a client draws for a round at once: rows (K, B) with replacement, shuffles (E, n), or its key."""
+        """What a client draws for a round, at once: rows and weights of all minibatches, or a key where there is no data."""
         key = jax.random.fold_in(round_key, client)
         if self.batch_size is None:
             return ()
-        if self.sizes is None:
+        if self.sizes is None or self.starts is None:
             return key
-        size = self.sizes[client]
+        start, size = self.starts[client], self.sizes[client]
         if self.epochs is None:
-            return jax.random.randint(key, (self.most_steps, self.batch_size), 0, size, jnp.int32)
-        order = jax.random.bits(key, (self.epochs, self.largest), jnp.uint32)
-        order = jnp.where(jnp.arange(self.largest) < size, order, np.uint32(2**32 - 1))
-        return jnp.argsort(order, axis=1)
+            return Draws(start + self._with_replacement(key, size), None)
+        order = self._shuffles(key, size)
+        per_epoch = -(-size // self.batch_size)
+        epoch, batch = jnp.divmod(jnp.arange(self.most_steps), per_epoch)
+        places = batch[:, None] * self.batch_size + jnp.arange(self.batch_size)
+        inside = places < size
+        rows = start + order[epoch[:, None], jnp.where(inside, places, 0)]
+        if not self.ragged_batches:
+            return Draws(rows, None)
+        return Draws(rows, inside.astype(float) / jnp.maximum(jnp.sum(inside, axis=1, keepdims=True), 1))
 
     def batch(self, draws: Any, client: jax.Array, k: jax.Array | int) -> Batch:
         """The minibatch of a client's local step k."""
         assert self.batch_size is not None
-        if self.sizes is None or self.starts is None:
-            keys = jax.random.split(jax.random.fold_in(draws, k), self.batch_size)
-            return Batch(client, None, None, keys)
-        start, size = self.starts[client], self.sizes[client]
-        if self.epochs is None:
-            rows = jax.lax.dynamic_index_in_dim(draws, k, 0, keepdims=False)
-            return Batch(client, start + rows, None, None)
-        per_epoch = -(-size // self.batch_size)
-        places = (k % per_epoch) * self.batch_size + jnp.arange(self.batch_size)
-        if not self.ragged_batches:
-            return Batch(client, start + draws[k // per_epoch, places], None, None)
-        inside = places < size
-        rows = draws[k // per_epoch, jnp.where(inside, places, 0)]
-        weights = inside.astype(float) / jnp.sum(inside)
-        return Batch(client, start + rows, weights, None)
+        if not isinstance(draws, Draws):
+            return Batch(client, None, None, jax.random.split(jax.random.fold_in(draws, k), self.batch_size))
+        rows, weights = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, k, 0, keepdims=False), draws)
+        return Batch(client, rows, weights, None)
+
+    def _shuffles(self, key: jax.Array, size: jax.Array) -> jax.Array:
+        """(E, n) a random order of the client's rows for each epoch; what is behind its last row means nothing.
+
+        Random numbers are ranked; the ranks themselves are the order. Small clients are ranked by comparing all pairs, which
+        processors do faster than they sort.
+        """
+        n = self.largest
+        drawn = jax.random.bits(key, (self.epochs or 1, n), jnp.uint32)
+        drawn = jnp.where(jnp.arange(n) < size, drawn, np.uint32(2**32 - 1))
+        if n > 512:
+            return jnp.argsort(drawn, axis=1)
+        smaller = drawn[:, None, :] < drawn[:, :, None]
+        earlier = (drawn[:, None, :] == drawn[:, :, None]) & np.tri(n, k=-1, dtype=bool)
+        return jnp.sum(smaller | earlier, axis=2, dtype=jnp.int32)
+
+    def _with_replacement(self, key: jax.Array, size: jax.Array) -> jax.Array:
+        """(K, B) rows of a client. Small clients take 32 random bits modulo their size: uniform up to a factor 1 + 2^-16."""
+        shape = (self.most_steps, self.batch_size or 1)
+        if self.largest > 2**16:
+            return jax.random.randint(key, shape, 0, size, jnp.int32)
+        return (jax.random.bits(key, shape, jnp.uint32) % size.astype(jnp.uint32)).astype(jnp.int32)
 
     def normalized_weights(self, cohort: jax.Array) -> jax.Array:
         """(S,) weights of the mean over a round's clients."""
         weights = self.mean_weights[cohort]
         return weights / jnp.sum(weights)
+
+
+@lru_cache(maxsize=8)
+def _cohorts(seed: int, clients: int, per_round: int, block: int) -> np.ndarray:
+    if per_round == clients:
+        return np.broadcast_to(np.arange(clients, dtype=np.int32), (COHORT_BLOCK, clients))
+    rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, block]))
+    table = np.empty((COHORT_BLOCK, per_round), np.int32)
+    for row in table:
+        row[:] = rng.choice(clients, per_round, replace=False, shuffle=False)
+    table.sort(axis=1)
+    return table
 
 
 def _steps_of_clients(owner: str, local_steps: Any, clients: int) -> np.ndarray:

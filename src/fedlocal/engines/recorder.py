@@ -19,15 +19,18 @@ class Recorder:
 
     def __init__(
         self,
+        owner: str,
         problem: AbstractProblem,
         method: LocalMethod,
         plan: Plan,
         metrics: Sequence[Metric | Callable[[Params], Any]],
         x0: Params,
     ):
+        if not isinstance(metrics, Sequence):
+            raise TypeError(f"{owner}: metrics must be a list, got {type(metrics).__name__}")
         for metric in metrics:
             if not isinstance(metric, Metric) and not callable(metric):
-                raise TypeError(f"simulate: metrics must be metrics or functions of the parameters, got {metric!r}")
+                raise TypeError(f"{owner}: metrics must be metrics or functions of the parameters, got {metric!r}")
         self.problem, self.method, self.metrics = problem, method, tuple(metrics)
         self.client_weights = plan.client_weights()
         self.loss_weights = problem.loss_weights(self.client_weights)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal import checks, wire
-from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core import AbstractProblem, LocalMethod, MirrorMap, Params
 from fedlocal.engines.averages import Average, average_named
 from fedlocal.engines.checkpoint import fingerprint
 from fedlocal.engines.plan import Plan
@@ -47,24 +47,27 @@ class Run:
         eval_every: int,
         seed: int,
         x0: Params | None,
+        owner: str = "simulate",
         metrics: Sequence[Metric | Callable[[Params], Any]],
         average: str | Average | None,
         weights: str,
         **sampling: Any,
     ) -> "Run":
         if not isinstance(problem, AbstractProblem):
-            raise TypeError(f"simulate: problem must be a fedlocal problem, got {type(problem).__name__}")
+            raise TypeError(f"{owner}: problem must be a fedlocal problem, got {type(problem).__name__}")
         if not isinstance(method, LocalMethod):
-            raise TypeError(f"simulate: method must be a LocalMethod, got {type(method).__name__}")
-        rounds = checks.whole("simulate", "rounds", rounds, at_least=0)
-        eval_every = checks.whole("simulate", "eval_every", eval_every)
-        plan = Plan.make(problem, seed=seed, weights=weights, **sampling)
-        rule = average_named(average)
+            raise TypeError(f"{owner}: method must be a LocalMethod, got {_name(method)}")
+        rounds = checks.whole(owner, "rounds", rounds, at_least=0)
+        eval_every = checks.whole(owner, "eval_every", eval_every)
+        plan = Plan.make(problem, owner=owner, seed=seed, weights=weights, **sampling)
+        rule = average_named(owner, average)
         if rule is not None and not plan.equal_steps:
             raise ValueError(
-                "simulate: average needs the same number of local steps on every client; give local_steps=K"
+                f"{owner}: average needs the same number of local steps on every client; give local_steps=K"
             )
-        x0 = _starting_point(problem, x0, seed)
+        x0 = _starting_point(owner, problem, x0, seed)
+        if isinstance(getattr(method, "mirror_map", None), MirrorMap):
+            method.mirror_map.check(x0)  # pyright: ignore[reportAttributeAccessIssue]
         configuration = {
             "method": str(method),
             "problem": type(problem).__name__,
@@ -75,7 +78,7 @@ class Run:
             "average": str(average),
             **{name: _plain(value) for name, value in sampling.items()},
         }
-        recorder = Recorder(problem, method, plan, metrics, x0)
+        recorder = Recorder(owner, problem, method, plan, metrics, x0)
         return cls(problem, method, plan, rule, x0, recorder, configuration)
 
     def first_state(self) -> RunState:
@@ -116,32 +119,58 @@ class Run:
         return jax.tree.map(lambda total: total / state.running.weight, state.running.total)  # pyright: ignore
 
 
-def _starting_point(problem: AbstractProblem, x0: Params | None, seed: int) -> Params:
+def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, seed: int) -> Params:
     default = problem.init if x0 is None else None
     x0 = problem.init(jax.random.key(seed)) if default else x0
     leaves = jax.tree.leaves(x0)
     if not leaves:
-        raise ValueError(f"simulate: x0 must hold at least one array, got {x0!r}")
-    x0 = jax.tree.map(_floating, x0)
+        raise ValueError(f"{owner}: x0 must hold at least one array, got {x0!r}")
+    x0 = jax.tree.map(lambda a: _floating(owner, a), x0)
     if not all(np.isfinite(a).all() for a in jax.tree.leaves(x0)):
-        raise ValueError("simulate: x0 holds nan or inf")
+        raise ValueError(f"{owner}: x0 holds nan or inf")
+    _check_shapes(owner, problem, x0)
     client = jnp.zeros((), jnp.int32)
     try:
         gradient = jax.eval_shape(problem.full_gradient, x0, client)
     except (TypeError, ValueError, KeyError, IndexError) as error:
-        raise ValueError(f"simulate: x0 does not fit the problem {type(problem).__name__}: {error}") from None
+        raise ValueError(f"{owner}: x0 does not fit the problem {type(problem).__name__}: {error}") from None
     wrong = [
         (a.shape, g.shape)
         for a, g in zip(jax.tree.leaves(x0), jax.tree.leaves(gradient), strict=True)
         if a.shape != g.shape
     ]
     if wrong:
-        raise ValueError(f"simulate: the gradient has shape {wrong[0][1]} where x0 has shape {wrong[0][0]}")
+        raise ValueError(f"{owner}: the gradient has shape {wrong[0][1]} where x0 has shape {wrong[0][0]}")
     return x0
 
 
-def _floating(a: Any) -> jax.Array:
+def _check_shapes(owner: str, problem: AbstractProblem, x0: Params) -> None:
+    """Compare with the problem's own starting point: a wrong shape may broadcast and train something else."""
+    try:
+        own = jax.eval_shape(problem.init, jax.random.key(0))
+    except ValueError:  # it has none
+        return
+    want, got = _shapes(own), _shapes(x0)
+    if want != got:
+        want, got = dict(want.items() - got.items()), dict(got.items() - want.items())
+        raise ValueError(
+            f"{owner}: x0 does not fit the problem {type(problem).__name__}: it must have {want}, got {got}"
+        )
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="/") or "value": np.shape(a) for path, a in leaves}
+
+
+def _name(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def _floating(owner: str, a: Any) -> jax.Array:
     array = np.asarray(a)
+    if array.dtype.kind not in "biufV":
+        raise TypeError(f"{owner}: x0 must hold numbers, got {a!r}")
     wanted = array.dtype if np.issubdtype(array.dtype, np.floating) else jnp.result_type(float)
     return jnp.asarray(array, jax.dtypes.canonicalize_dtype(wanted))
 

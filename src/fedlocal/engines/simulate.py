@@ -12,14 +12,13 @@ import numpy as np
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.engines.averages import Average
 from fedlocal.engines.checkpoint import Checkpoint
-from fedlocal.engines.plan import Plan
+from fedlocal.engines.plan import COHORT_BLOCK, Plan
 from fedlocal.engines.result import Result
 from fedlocal.engines.rounds import RunState, run_round
 from fedlocal.engines.run import Run
 from fedlocal.metrics import Metric
 from fedlocal.progress import ProgressBar
 
-ROUNDS_PER_CALL = 64  # rows of the cohort table; part of the compiled program, so the same for every run
 CALL_SECONDS = 0.5  # calls are kept about this short, so that progress, Ctrl-C and checkpoints are prompt
 SAVE_SECONDS = 2.0  # least time between two checkpoints
 
@@ -104,9 +103,10 @@ def simulate(
         with ProgressBar(type(method).__name__, rounds, progress) as bar:
             while done < rounds and diverged is None:
                 stop = min(rounds, (done // eval_every + 1) * eval_every)
-                count = min(stop - done, ROUNDS_PER_CALL, max(1, int(CALL_SECONDS * rate)))
+                most = stop - done if plan.full_participation else min(stop - done, COHORT_BLOCK - done % COHORT_BLOCK)
+                count = min(most, max(1, int(CALL_SECONDS * rate)))
                 began = time.monotonic()
-                cohorts = _cohorts(plan, done, count)
+                cohorts = None if plan.full_participation else plan.cohorts(done // COHORT_BLOCK)
                 total_steps = rounds * plan.most_steps
                 state = _advance(problem, method, plan, run.average, total_steps, state, cohorts, done, count)
                 jax.block_until_ready(state)
@@ -136,7 +136,7 @@ def _advance(
     average: Average | None,
     total_steps: int,
     state: RunState,
-    cohorts: jax.Array | None,
+    cohorts: jax.Array | np.ndarray | None,
     first: int,
     count: int,
 ) -> RunState:
@@ -147,17 +147,8 @@ def _advance(
 
     def one(carry: tuple[jax.Array, RunState]) -> tuple[jax.Array, RunState]:
         i, state = carry
-        cohort = jnp.arange(plan.num_clients) if cohorts is None else cohorts[i]
-        return i + 1, run_round(problem, method, plan, average, total_steps, state, cohort, first + i)
+        r = first + i
+        cohort = jnp.arange(plan.num_clients) if cohorts is None else cohorts[r % COHORT_BLOCK]
+        return i + 1, run_round(problem, method, plan, average, total_steps, state, cohort, r)
 
     return jax.lax.while_loop(more, one, (jnp.zeros((), jnp.int32), state))[1]
-
-
-def _cohorts(plan: Plan, first: int, count: int) -> jax.Array | None:
-    """The clients of the next rounds, padded to a fixed number of rows; None when all take part."""
-    if plan.full_participation:
-        return None
-    table = np.zeros((ROUNDS_PER_CALL, plan.clients_per_round), np.int32)
-    for i in range(count):
-        table[i] = plan.cohort(first + i)
-    return jnp.asarray(table)

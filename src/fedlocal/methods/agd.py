@@ -1,5 +1,7 @@
 """AGD: Nesterov's accelerated gradient descent, for the study of its instability and as a deterministic baseline."""
 
+import numpy as np
+
 from fedlocal import checks
 from fedlocal.core import GradFn, LocalMethod, Memory, Params, Scalar
 from fedlocal.methods.fed_ac import AcState, accelerated_step, middle_point
@@ -29,7 +31,7 @@ class AGD(LocalMethod):
         if (
             not checks.is_traced(smoothness)
             and not checks.is_traced(strong_convexity)
-            and smoothness < strong_convexity
+            and np.any(np.asarray(smoothness) < np.asarray(strong_convexity))
         ):
             raise ValueError(f"AGD: smoothness must be >= strong_convexity, got {smoothness} and {strong_convexity}")
 

@@ -50,7 +50,9 @@ class FedDualAvg(LocalMethod):
     ):
         self.client_step_size = checks.number("FedDualAvg", "client_step_size", client_step_size, above=0)
         self.server_step_size = checks.number("FedDualAvg", "server_step_size", server_step_size, above=0)
-        self.regularizer, self.mirror_map, self.prox_on_clients = regularizer, mirror_map, prox_on_clients
+        self.regularizer = checks.instance("FedDualAvg", "regularizer", regularizer, Regularizer)
+        self.mirror_map = checks.instance("FedDualAvg", "mirror_map", mirror_map, MirrorMap)
+        self.prox_on_clients = prox_on_clients
 
     def init(self, x0: Params) -> DualState:
         return DualState(self.mirror_map.grad(x0), jnp.zeros((), optax.tree.dtype(x0, "promote")))

@@ -51,7 +51,9 @@ class FedMiD(LocalMethod):
     ):
         self.client_step_size = checks.number("FedMiD", "client_step_size", client_step_size, above=0)
         self.server_step_size = checks.number("FedMiD", "server_step_size", server_step_size, above=0)
-        self.regularizer, self.mirror_map, self.prox_on_clients = regularizer, mirror_map, prox_on_clients
+        self.regularizer = checks.instance("FedMiD", "regularizer", regularizer, Regularizer)
+        self.mirror_map = checks.instance("FedMiD", "mirror_map", mirror_map, MirrorMap)
+        self.prox_on_clients = prox_on_clients
 
     def init(self, x0: Params) -> Params:
         return x0

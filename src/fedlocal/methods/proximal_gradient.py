@@ -38,7 +38,8 @@ class ProximalGradient(LocalMethod):
         mirror_map: MirrorMap = Euclidean(),  # noqa: B008
     ):
         self.step_size = checks.number("ProximalGradient", "step_size", step_size, above=0)
-        self.regularizer, self.mirror_map = regularizer, mirror_map
+        self.regularizer = checks.instance("ProximalGradient", "regularizer", regularizer, Regularizer)
+        self.mirror_map = checks.instance("ProximalGradient", "mirror_map", mirror_map, MirrorMap)
 
     def init(self, x0: Params) -> Params:
         return x0

@@ -29,7 +29,7 @@ class SubgradientFedAvg(LocalMethod):
     def __init__(self, client_step_size: Scalar, regularizer: Regularizer, server_step_size: Scalar = 1.0):
         self.client_step_size = checks.number("SubgradientFedAvg", "client_step_size", client_step_size, above=0)
         self.server_step_size = checks.number("SubgradientFedAvg", "server_step_size", server_step_size, above=0)
-        self.regularizer = regularizer
+        self.regularizer = checks.instance("SubgradientFedAvg", "regularizer", regularizer, Regularizer)
 
     def init(self, x0: Params) -> Params:
         return x0

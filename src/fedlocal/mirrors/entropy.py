@@ -24,6 +24,14 @@ class Entropy(MirrorMap):
     def grad(self, x: Params) -> Params:
         return _positive_part(lambda _, a: jnp.log(a), lambda _, a: a, x, Zero())
 
+    def check(self, x0: Params) -> None:
+        leaves, _ = jax.tree.flatten(x0)
+        for part, a in zip(Simplex().parts(x0), leaves, strict=True):
+            if isinstance(part, Simplex) and not (a > 0).all():
+                raise ValueError(
+                    f"Entropy: x0 must be > 0 in every weight, got {float(jnp.min(a))}; give x0 to the engine"
+                )
+
     def conjugate_grad(self, y: Params, regularizer: Regularizer, t: Scalar) -> Params:
         return _positive_part(lambda r, a: _conjugate(a, r, t), lambda r, a: r.array_prox(a, t), y, regularizer)
 
@@ -33,7 +41,10 @@ def _positive_part(entropic: Callable, euclidean: Callable, tree: Params, regula
     leaves, treedef = jax.tree.flatten(tree)
     positive = [isinstance(r, Simplex) for r in Simplex().parts(tree)]
     parts = regularizer.parts(tree)
-    mapped = [(entropic if p else euclidean)(r, a) for p, r, a in zip(positive, parts, leaves, strict=True)]
+    mapped = [
+        jnp.asarray((entropic if p else euclidean)(r, a), jnp.result_type(a))
+        for p, r, a in zip(positive, parts, leaves, strict=True)
+    ]
     return jax.tree.unflatten(treedef, mapped)
 
 

@@ -185,6 +185,7 @@ def cross_entropy(scores: jax.Array, targets: jax.Array) -> jax.Array:
 
 def count_classes(owner: str, data: FederatedData, num_classes: int | None) -> int:
     """The number of classes: as given, or the largest label plus one."""
+    _federated(owner, data)
     if num_classes is not None:
         return checks.whole(owner, "num_classes", num_classes, at_least=2)
     return max(2, int(np.max(np.asarray(data.arrays[-1]))) + 1)
@@ -193,6 +194,8 @@ def count_classes(owner: str, data: FederatedData, num_classes: int | None) -> i
 def class_labels(owner: str, data: FederatedData, num_classes: int) -> FederatedData:
     """The data with labels 0..num_classes - 1 as int32."""
     labels = np.asarray(data.arrays[1])
+    if labels.ndim != 1:
+        raise ValueError(f"{owner}: targets must have one number per example, got shape {labels.shape}")
     wrong = (labels < 0) | (labels != np.floor(labels)) | (labels >= num_classes)
     if wrong.any():
         raise ValueError(f"{owner}: labels must be whole numbers in 0..{num_classes - 1}, got {labels[wrong][0]}")
@@ -200,8 +203,7 @@ def class_labels(owner: str, data: FederatedData, num_classes: int) -> Federated
 
 
 def _features_and_targets(owner: str, data: FederatedData, feature_axes: int = 1) -> FederatedData:
-    if not isinstance(data, FederatedData):
-        raise TypeError(f"{owner}: data must be FederatedData, got {type(data).__name__}")
+    _federated(owner, data)
     if len(data.arrays) != 2:
         raise ValueError(f"{owner}: data must hold features and targets, got {len(data.arrays)} arrays")
     features, targets = data.arrays
@@ -212,6 +214,11 @@ def _features_and_targets(owner: str, data: FederatedData, feature_axes: int = 1
     if len(targets.shape) != 1:
         raise ValueError(f"{owner}: targets must have one number per example, got shape {targets.shape}")
     return data
+
+
+def _federated(owner: str, data: Any) -> None:
+    if not isinstance(data, FederatedData):
+        raise TypeError(f"{owner}: data must be FederatedData, got {type(data).__name__}")
 
 
 def _l2(owner: str, l2: Scalar) -> Scalar | None:

@@ -32,6 +32,8 @@ class MLP(DataProblem):
     def __init__(self, data: FederatedData, hidden: Sequence[int] = (200, 200), num_classes: int | None = None):
         self.num_classes = count_classes("MLP", data, num_classes)
         self.data = self.prepare(data)
+        if np.ndim(hidden) != 1:
+            raise TypeError(f"MLP: hidden must be a list of widths, one per hidden layer, got {hidden!r}")
         self.hidden = tuple(checks.whole("MLP", "hidden", width) for width in hidden)
 
     def prepare(self, data: FederatedData) -> FederatedData:

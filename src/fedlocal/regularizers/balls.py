@@ -15,6 +15,11 @@ def indicator(violation: jax.Array, scale: Scalar) -> jax.Array:
     return jnp.where(violation <= FEASIBILITY * jnp.maximum(scale, 1.0), 0.0, jnp.inf).astype(violation.dtype)
 
 
+def onto_simplex(x: jax.Array, total: Scalar) -> jax.Array:
+    """Projection onto {x >= 0, sum(x) = total}; shifted first, so that large coordinates (dual points) lose no digits."""
+    return projections.projection_simplex(x - jnp.max(x), total).astype(x.dtype)
+
+
 class L1Ball(Regularizer):
     r"""psi(x) = 0 if ||x||_1 <= radius, else inf.
 
@@ -34,7 +39,8 @@ class L1Ball(Regularizer):
         return indicator(self.array_violation(x), self.radius)
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
-        return projections.projection_l1_ball(x, self.radius)
+        outside = jnp.sum(jnp.abs(x)) > self.radius
+        return jnp.where(outside, jnp.sign(x) * onto_simplex(jnp.abs(x), self.radius), x)
 
     def array_violation(self, x: jax.Array) -> jax.Array:
         return jnp.maximum(jnp.sum(jnp.abs(x)) - self.radius, 0)

@@ -32,7 +32,9 @@ class Blocks(Regularizer):
 
     def parts(self, x: Params) -> list[Regularizer]:
         children, _ = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda node: node is not x)
-        keys = [_name(path[0]) if path else None for path, _ in children]
+        if any(not path for path, _ in children):
+            raise self._not_an_array()
+        keys = [_name(path[0]) for path, _ in children]
         unknown = [key for key in self.blocks if key not in keys]
         if unknown:
             raise ValueError(f"Blocks: the parameters have no part {unknown[0]!r}; they have: {keys}")

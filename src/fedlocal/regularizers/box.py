@@ -23,8 +23,10 @@ class Box(Regularizer):
     upper: Scalar
 
     def __init__(self, lower: Scalar, upper: Scalar):
+        for name, value in (("lower", lower), ("upper", upper)):
+            _number(name, value)
         if not (checks.is_traced(lower) or checks.is_traced(upper)) and not np.all(
-            np.asarray(lower) <= np.asarray(upper)
+            np.asarray(lower, float) <= np.asarray(upper, float)
         ):
             raise ValueError(f"Box: lower must be <= upper, got lower={lower} and upper={upper}")
         self.lower, self.upper = lower, upper
@@ -33,7 +35,24 @@ class Box(Regularizer):
         return indicator(self.array_violation(x), jnp.max(jnp.abs(x)))
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
+        self._check_shape(x)
         return jnp.clip(x, self.lower, self.upper)
 
     def array_violation(self, x: jax.Array) -> jax.Array:
+        self._check_shape(x)
         return jnp.max(jnp.maximum(jnp.maximum(self.lower - x, x - self.upper), 0))
+
+    def _check_shape(self, x: jax.Array) -> None:
+        for bound in (self.lower, self.upper):
+            shape = np.shape(bound)
+            if len(shape) > x.ndim or any(a not in (1, b) for a, b in zip(shape[::-1], x.shape[::-1], strict=False)):
+                raise ValueError(f"Box: bounds of shape {shape} do not fit parameters of shape {x.shape}")
+
+
+def _number(name: str, value: Scalar) -> None:
+    if checks.is_traced(value):
+        return
+    try:
+        np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise TypeError(f"Box: {name} must be a number or an array, got {value!r}") from None

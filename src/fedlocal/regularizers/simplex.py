@@ -2,11 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-from optax import projections
 
 from fedlocal import checks
 from fedlocal.core import Regularizer, Scalar
-from fedlocal.regularizers.balls import indicator
+from fedlocal.regularizers.balls import indicator, onto_simplex
 
 
 class Simplex(Regularizer):
@@ -28,7 +27,7 @@ class Simplex(Regularizer):
         return indicator(self.array_violation(x), self.total)
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
-        return projections.projection_simplex(x, self.total)
+        return onto_simplex(x, self.total)
 
     def array_violation(self, x: jax.Array) -> jax.Array:
         return jnp.maximum(jnp.max(-x), jnp.abs(jnp.sum(x) - self.total))

@@ -11,6 +11,7 @@ import pandas as pd
 from rich.console import Console
 
 import fedlocal as fl
+from fedlocal import provenance as origin
 from fedlocal.progress import ProgressBar
 from fedlocal.report.figures import COLORS, panels
 from fedlocal.report.tables import table
@@ -49,7 +50,7 @@ def sparse(directory: Path, seed: int, rounds: int = 200) -> Study:
         "FedMiD": fl.methods.FedMiD(0.001, 0.3, psi),
         "FedMiD-OSP": fl.methods.FedMiD(0.001, 0.3, psi, prox_on_clients=False),
     }
-    sampling = {"clients_per_round": 10, "local_epochs": 1, "batch_size": 10, "seed": seed}
+    sampling: dict[str, Any] = {"clients_per_round": 10, "local_epochs": 1, "batch_size": 10, "seed": seed}
     histories, provenance = [], {}
     for name, method in methods.items():
         metrics = [fl.metrics.SparseRecovery(data.truth)]
@@ -93,12 +94,12 @@ def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: i
         "MB-SGD": lambda eta, k: fl.methods.MinibatchSGD(eta),
     }
     grid, intervals = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0), (16, 64, 256)
-    x0 = {"weights": np.random.default_rng(seed).standard_normal(X.shape[1])}
+    x0 = {"weights": np.random.default_rng(seed).standard_normal(123)}
     cells = [(name, k, eta) for name in makers for k in intervals for eta in grid]
     rows, provenance = [], {}
     with ProgressBar("FedAc against FedAvg", len(cells)) as bar:
         for i, (name, k, eta) in enumerate(cells):
-            sampling = {
+            sampling: dict[str, Any] = {
                 "rounds": steps // k,
                 "local_steps": k,
                 "batch_size": 1,
@@ -113,7 +114,7 @@ def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: i
             )
             provenance[f"{name} {k} {eta}"] = result.provenance["configuration"]
             bar.advance_to(i + 1, f"{name}, {steps // k} rounds")
-    provenance = {**result.provenance, "configuration": provenance}
+    provenance = origin.provenance(**provenance)
     history = pd.DataFrame(rows)
     tuned = history.loc[history.groupby(["method", "rounds"], sort=False)["suboptimality"].idxmin()]
 

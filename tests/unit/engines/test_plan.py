@@ -60,7 +60,7 @@ def test_drawing_with_replacement_is_uniform():
 
 
 def rows_of_all(plan: Plan) -> list[np.ndarray]:
-    return [np.asarray(plan.draws(plan.round_key(0), jnp.asarray(0))).ravel()]
+    return [np.asarray(plan.draws(plan.round_key(0), jnp.asarray(0)).rows).ravel()]
 
 
 def test_shuffles_are_uniform():
@@ -68,7 +68,7 @@ def test_shuffles_are_uniform():
     data = fl.FederatedData.from_clients([(np.zeros((3, 2, 3)), np.zeros(3))])
     plan = make(fl.problems.MatrixSensing(data), local_epochs=1, batch_size=3)
     keys = jax.vmap(plan.round_key)(jnp.arange(1200))
-    orders = np.asarray(jax.vmap(lambda key: plan.draws(key, jnp.asarray(0)))(keys))[:, 0]
+    orders = np.asarray(jax.vmap(lambda key: plan.draws(key, jnp.asarray(0)).rows)(keys))[:, 0]
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 6
     assert np.abs(counts - 200).max() < 4 * np.sqrt(1200 * 1 / 6 * 5 / 6)

@@ -1,0 +1,189 @@
+"""fedlocal beside other simulators: one table, each line a ratio measured in this run.
+
+    python benchmarks/engines.py --fedjax /path/to/python --fedjax /path/to/another/python
+
+Repeats are interleaved and medians taken, so that whatever else the machine does falls on all alike; compile time is apart.
+`--fedjax` names the interpreter of an environment with FedJAX (see reference_fedjax.py); of several, the fastest counts.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's BLAS threads would spin into the next measurement
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import fedlocal as fl
+import reference_jax
+import reference_numpy
+import workloads
+from fedlocal.core import AbstractProblem
+
+Seconds = Callable[[], float]  # one measurement: seconds per round
+
+
+def ours(problem: AbstractProblem, method: fl.LocalMethod, rounds: int, **sampling: Any) -> Seconds:
+    """Seconds per round of `simulate`; what a call costs apart from its rounds is measured by a call with one round."""
+
+    def call(rounds: int) -> float:
+        began = time.perf_counter()
+        fl.simulate(problem, method, rounds=rounds, eval_every=rounds, progress=False, **sampling)
+        return time.perf_counter() - began
+
+    return lambda: (call(rounds) - call(1)) / (rounds - 1)
+
+
+def timed(run: Callable[[int], object], rounds: int) -> Seconds:
+    """Seconds per round of a reference."""
+
+    def measure() -> float:
+        began = time.perf_counter()
+        run(rounds)
+        return (time.perf_counter() - began) / rounds
+
+    return measure
+
+
+class FedJax:
+    """FedJAX in another interpreter, asked over a pipe."""
+
+    def __init__(self, python: str):
+        script = str(Path(__file__).with_name("reference_fedjax.py"))
+        self.process = subprocess.Popen([python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, workload: str, rounds: int) -> Seconds:
+        def measure() -> float:
+            assert self.process.stdin is not None
+            assert self.process.stdout is not None
+            print(json.dumps({"workload": workload, "rounds": rounds}), file=self.process.stdin, flush=True)
+            return json.loads(self.process.stdout.readline())["seconds"] / rounds
+
+        return measure
+
+
+def medians(contestants: dict[str, Seconds], repeats: int) -> dict[str, float]:
+    """Median seconds per round of each, over interleaved repeats after one that warms up."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for repeat in range(repeats + 1):
+        for name, measure in contestants.items():
+            seconds = measure()
+            if repeat:
+                times[name].append(seconds)
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def logistic(clients: int, rounds: int, fedjax: list[FedJax]) -> dict[str, Seconds]:
+    w = workloads.w1()
+    data = fl.FederatedData.shared(w.features, w.labels, num_clients=clients)
+    problem, method = fl.problems.Logistic(data, l2=w.l2), fl.methods.FedAvg(w.client_step_size)
+    contestants = {
+        "fedlocal": ours(problem, method, rounds, local_steps=w.local_steps, batch_size=w.batch_size),
+        "JAX by hand": timed(reference_jax.make_w1(w, clients, block=clients), rounds),
+        "NumPy": timed(reference_numpy.make(w, clients), rounds),
+    }
+    if clients >= 2048:
+        contestants["JAX by hand, tuned"] = timed(reference_jax.make_w1(w, clients), rounds)
+    else:
+        contestants |= {f"FedJAX {i}": f.ask("w1", 3) for i, f in enumerate(fedjax)}
+    return contestants
+
+
+def network(rounds: int, fedjax: list[FedJax]) -> dict[str, Seconds]:
+    w = workloads.w2()
+    clients, examples, width = w.features.shape
+    arrays = [w.features.reshape(-1, width), w.labels.reshape(-1)]
+    data = fl.FederatedData(arrays, np.arange(clients) * examples, np.full(clients, examples))
+    problem, method = fl.problems.MLP(data, hidden=(200, 200), num_classes=10), fl.methods.FedAvg(w.client_step_size)
+    x0 = [{"weights": a, "bias": b} for a, b in zip(w.weights, w.biases, strict=True)]
+    sampling = {"local_epochs": 1, "batch_size": w.batch_size, "clients_per_round": w.clients_per_round, "x0": x0}
+    return {
+        "fedlocal": ours(problem, method, rounds, **sampling),
+        "JAX by hand": timed(reference_jax.make_w2(w, vmap=True), rounds),
+        "JAX by hand, tuned": timed(reference_jax.make_w2(w), rounds),
+    } | {f"FedJAX {i}": f.ask("w2", 10) for i, f in enumerate(fedjax)}
+
+
+def lasso(rounds: int, fedjax: list[FedJax]) -> dict[str, Seconds]:
+    w = workloads.w3()
+    clients, examples, width = w.features.shape
+    arrays = [w.features.reshape(-1, width), w.targets.reshape(-1)]
+    data = fl.FederatedData(arrays, np.arange(clients) * examples, np.full(clients, examples))
+    method = fl.methods.FedDualAvg(w.client_step_size, w.server_step_size, fl.regularizers.L1(w.l1))
+    sampling = {"local_epochs": 1, "batch_size": w.batch_size, "clients_per_round": w.clients_per_round}
+    return {
+        "fedlocal": ours(fl.problems.LeastSquares(data), method, rounds, **sampling),
+        "JAX by hand": timed(reference_jax.make_w3(w), rounds),
+    } | {f"FedJAX {i}": f.ask("w3", 40) for i, f in enumerate(fedjax)}
+
+
+def population(clients: int, rounds: int) -> Seconds:
+    """Ten of many small clients."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((4 * clients, 64), np.float32), rng.standard_normal(4 * clients, np.float32)]
+    data = fl.FederatedData(arrays, np.arange(clients) * 4, np.full(clients, 4))
+    problem, method = fl.problems.LeastSquares(data), fl.methods.FedAvg(0.01)
+    return ours(problem, method, rounds, local_epochs=2, batch_size=2, clients_per_round=10)
+
+
+def memory(clients: int) -> float:
+    """MiB that a run adds to the process beyond problem and data, measured in a process of its own."""
+    code = (
+        "import resource, sys; sys.path.insert(0, sys.argv[1]); import engines, fedlocal\n"
+        "run = engines.population(int(sys.argv[2]), 400)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "run()\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parent), str(clients)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fedjax", action="append", default=[], help="Python of an environment with FedJAX")
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args()
+    fedjax = [FedJax(python) for python in arguments.fedjax]
+    console = Console()
+    out = Table("workload", "simulator", "rounds/s", "fedlocal is", title="Engines", title_justify="left")
+    plans = {
+        "W1 logistic, 256 clients": lambda: logistic(256, 200, fedjax),
+        "W1 logistic, 8192 clients": lambda: logistic(8192, 12, fedjax),
+        "W2 MLP, 10 of 1000 clients": lambda: network(40, fedjax),
+        "W3 LASSO, 10 of 64 clients": lambda: lasso(300, fedjax),
+    }
+    with console.status("measuring") as status:
+        for label, make in plans.items():
+            status.update(f"measuring {label}")
+            found = medians(make(), arguments.repeats)
+            others = {n: s for n, s in found.items() if not n.startswith("FedJAX")}
+            if fedjax:
+                others["FedJAX"] = min((s for n, s in found.items() if n.startswith("FedJAX")), default=np.nan)
+            for name, seconds in others.items():
+                if np.isfinite(seconds):
+                    ratio = "" if name == "fedlocal" else f"{seconds / found['fedlocal']:.2f} times as fast"
+                    out.add_row(label, name, f"{1 / seconds:,.1f}", ratio)
+            out.add_section()
+        status.update("measuring many clients")
+        found = medians({str(m): population(m, 400) for m in (1_000, 100_000)}, arguments.repeats)
+        for clients in (1_000, 100_000):
+            ratio = found["1000"] / found[str(clients)]
+            used = f"{memory(clients):.0f} MiB beyond the data"
+            rate = f"{1 / found[str(clients)]:,.1f}"
+            out.add_row(f"10 of {clients:,} clients", f"fedlocal, {used}", rate, f"{ratio:.2f} times as fast")
+    console.print(out)
+    if not fedjax:
+        console.print("FedJAX was not measured: give --fedjax")
+
+
+if __name__ == "__main__":
+    main()
