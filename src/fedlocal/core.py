@@ -141,6 +141,21 @@ class MirrorMap(eqx.Module):
         """grad (h + t psi)^*(y) = argmin_x h(x) + t psi(x) - <y, x>: from the dual to the primal."""
 
 
+class Affine(NamedTuple):
+    """A method whose rounds are affine recurrences of vectors of the shape of x, so that an engine may fuse them.
+
+    With V the server's vectors (its state, in order) and S a client's:
+        S = start V;   K times: g = gradient at query'S, S <- transition S - gain g;   V <- keep V + take mean(S).
+    """
+
+    query: Any  # (s,)
+    transition: Any  # (s, s)
+    gain: Any  # (s,)
+    start: Any  # (s, v)
+    keep: Any  # (v, v)
+    take: Any  # (v, s)
+
+
 class LocalMethod(eqx.Module):
     """A federated method: data plus pure functions. It never sees data, random keys, other clients or a network."""
 
@@ -179,3 +194,7 @@ class LocalMethod(eqx.Module):
     @abstractmethod
     def primal(self, client: Client) -> Params:
         """The primal point of a client state, or of a mean of client states: what the theorems average."""
+
+    def affine(self, local_steps: int) -> Affine | None:
+        """The method as an affine recurrence, where it is one; None by default."""
+        return None

@@ -16,6 +16,7 @@ from fedlocal import checks
 from fedlocal.core import AbstractProblem, Batch, static
 
 COHORT_BLOCK = 64  # rounds whose clients are drawn together
+SMALL_CLIENT = 2**16  # examples
 WEIGHTS = ("uniform", "examples")
 
 
@@ -159,7 +160,7 @@ class Plan(eqx.Module):
     def _with_replacement(self, key: jax.Array, size: jax.Array) -> jax.Array:
         """(K, B) rows of a client. Small clients take 32 random bits modulo their size: uniform up to a factor 1 + 2^-16."""
         shape = (self.most_steps, self.batch_size or 1)
-        if self.largest > 2**16:
+        if self.largest > SMALL_CLIENT:
             return jax.random.randint(key, shape, 0, size, jnp.int32)
         return (jax.random.bits(key, shape, jnp.uint32) % size.astype(jnp.uint32)).astype(jnp.int32)
 

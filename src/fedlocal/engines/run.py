@@ -84,6 +84,11 @@ class Run:
     def first_state(self) -> RunState:
         return first_state(self.problem, self.method, self.x0, self.average, self.recorder.wants_discrepancy)
 
+    @property
+    def together(self) -> bool:
+        """Whether something looks at all clients in every local step."""
+        return self.average is not None or self.recorder.wants_discrepancy
+
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with: all but the number of rounds, unless the average depends on it."""
         identity = {**self.configuration, "data": fingerprint((self.problem, self.method, self.x0))}

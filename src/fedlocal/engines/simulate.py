@@ -3,15 +3,17 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedlocal import checks
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.engines.averages import Average
 from fedlocal.engines.checkpoint import Checkpoint
+from fedlocal.engines.linear import LinearEngine
 from fedlocal.engines.plan import COHORT_BLOCK, Plan
 from fedlocal.engines.result import Result
 from fedlocal.engines.rounds import RunState, run_round
@@ -19,6 +21,10 @@ from fedlocal.engines.run import Run
 from fedlocal.metrics import Metric
 from fedlocal.progress import ProgressBar
 
+ENGINES = ("auto", "jax", "linear")
+Advance = Callable[
+    [RunState, int, int], tuple[RunState, int]
+]  # (state, rounds done, rounds wanted) -> (state, rounds run)
 CALL_SECONDS = 0.5  # calls are kept about this short, so that progress, Ctrl-C and checkpoints are prompt
 SAVE_SECONDS = 2.0  # least time between two checkpoints
 
@@ -40,6 +46,7 @@ def simulate(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     average: str | Average | None = None,
+    engine: str = "auto",
 ) -> Result:
     r"""Run a federated method on a problem.
 
@@ -59,6 +66,8 @@ def simulate(
         progress: show a bar with the time left when the run takes more than two seconds.
         checkpoint: a file to save the state to, atomically; a run that finds it continues from it, to the same bits.
         average: None returns the last iterate; "third_order", "uniform", "random" or an `Average` one of the theorems' averages.
+        engine: "auto" takes the fused kernels of "linear" for linear models on sparse data where they apply, else "jax"; the
+            result's provenance says which.
 
     Example:
         >>> import fedlocal as fl
@@ -82,8 +91,9 @@ def simulate(
         metrics=metrics,
         average=average,
     )
-    plan, recorder = run.plan, run.recorder
+    recorder = run.recorder
     state = run.first_state()
+    advance = _engine(run, engine, rounds)
     saved = None if checkpoint is None else Checkpoint(checkpoint, run.identity())
     previous = saved.load(state) if saved else None
     done = 0
@@ -103,13 +113,9 @@ def simulate(
         with ProgressBar(type(method).__name__, rounds, progress) as bar:
             while done < rounds and diverged is None:
                 stop = min(rounds, (done // eval_every + 1) * eval_every)
-                most = stop - done if plan.full_participation else min(stop - done, COHORT_BLOCK - done % COHORT_BLOCK)
-                count = min(most, max(1, int(CALL_SECONDS * rate)))
+                wanted = min(stop - done, max(1, int(CALL_SECONDS * rate)))
                 began = time.monotonic()
-                cohorts = None if plan.full_participation else plan.cohorts(done // COHORT_BLOCK)
-                total_steps = rounds * plan.most_steps
-                state = _advance(problem, method, plan, run.average, total_steps, state, cohorts, done, count)
-                jax.block_until_ready(state)
+                state, count = advance(state, done, wanted)
                 rate = count / (time.monotonic() - began)
                 done = done + count if state.diverged < 0 else int(state.diverged)
                 if done == stop or state.diverged >= 0:
@@ -126,6 +132,29 @@ def simulate(
             raise
         raise KeyboardInterrupt(f"stopped after round {done}; the same call continues from {saved.path}") from None
     return run.result(state, diverged)
+
+
+def _engine(run: Run, engine: str, rounds: int) -> Advance:
+    """What runs some rounds: the fused kernels where they apply, the compiled JAX program otherwise."""
+    checks.choice("simulate", "engine", engine, ENGINES)
+    problem, method, plan = run.problem, run.method, run.plan
+    against = (
+        "jax was asked for" if engine == "jax" else LinearEngine.reason_against(problem, method, plan, run.together)
+    )
+    if engine == "linear" and against is not None:
+        raise ValueError(f"simulate: engine='linear' does not apply: {against}; use engine='auto' or 'jax'")
+    run.configuration["engine"] = "linear" if against is None else "jax"
+    if against is None:
+        return LinearEngine(cast(Any, problem), method, plan, run.x0).advance
+
+    def advance(state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
+        cohorts, count = None, wanted
+        if not plan.full_participation:
+            cohorts, count = plan.cohorts(done // COHORT_BLOCK), min(wanted, COHORT_BLOCK - done % COHORT_BLOCK)
+        state = _advance(problem, method, plan, run.average, rounds * plan.most_steps, state, cohorts, done, count)
+        return jax.block_until_ready(state), count
+
+    return advance
 
 
 @jax.jit

@@ -48,9 +48,7 @@ class AGD(LocalMethod):
         return client.mean(), ()
 
     def update(self, server: AcState, mean_message: Params) -> AcState:
-        smoothness, mu = self.smoothness, self.strong_convexity
-        root_kappa, eta, gamma = (smoothness / mu) ** 0.5, 1 / smoothness, (1 / (smoothness * mu)) ** 0.5
-        return accelerated_step(server, self._middle(server), mean_message, root_kappa, eta, gamma)
+        return accelerated_step(server, self._middle(server), mean_message, *self._parameters())
 
     def solution(self, server: AcState) -> Params:
         return server.ag
@@ -60,3 +58,8 @@ class AGD(LocalMethod):
 
     def _middle(self, server: AcState) -> Params:
         return middle_point(server, (self.smoothness / self.strong_convexity) ** 0.5 + 1)
+
+    def _parameters(self) -> tuple[Scalar, Scalar, Scalar]:
+        """(sqrt(kappa), 1/L, 1/sqrt(L mu)), in the places of alpha, eta and gamma."""
+        smoothness, mu = self.smoothness, self.strong_convexity
+        return (smoothness / mu) ** 0.5, 1 / smoothness, (1 / (smoothness * mu)) ** 0.5

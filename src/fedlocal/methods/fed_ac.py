@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal import checks
-from fedlocal.core import GradFn, LocalMethod, Memory, Params, Scalar
+from fedlocal.core import Affine, GradFn, LocalMethod, Memory, Params, Scalar
 
 
 class AcState(NamedTuple):
@@ -25,6 +25,16 @@ def accelerated_step(state: AcState, md: Params, g: Params, alpha: Scalar, eta: 
     ag = jax.tree.map(lambda md, g: md - eta * g, md, g)
     x = jax.tree.map(lambda x, md, g: (1 - 1 / alpha) * x + md / alpha - gamma * g, state.x, md, g)
     return AcState(x, ag)
+
+
+def middle_weights(beta: Scalar) -> np.ndarray:
+    """`middle_point` as weights of (x, x_ag)."""
+    return np.array([1 / beta, 1 - 1 / beta])
+
+
+def accelerated_weights(md: np.ndarray, alpha: Scalar) -> np.ndarray:
+    """The linear part of `accelerated_step` as a matrix on (x, x_ag)."""
+    return np.array([np.array([1 - 1 / alpha, 0]) + md / alpha, md])
 
 
 class FedAc(LocalMethod):
@@ -100,6 +110,11 @@ class FedAc(LocalMethod):
 
     def primal(self, client: AcState) -> Params:
         return client.ag
+
+    def affine(self, local_steps: int) -> Affine:
+        md, one, zero = middle_weights(self.beta), np.eye(2), np.zeros((2, 2))
+        gain = [self.gamma, self.eta]
+        return Affine(md, accelerated_weights(md, self.alpha), gain, start=one, keep=zero, take=one)
 
 
 def vanilla_parameters(

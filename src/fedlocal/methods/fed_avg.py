@@ -6,7 +6,7 @@ import jax
 import optax
 
 from fedlocal import checks
-from fedlocal.core import GradFn, LocalMethod, Memory, Params, Scalar, static
+from fedlocal.core import Affine, GradFn, LocalMethod, Memory, Params, Scalar, static
 
 
 class AvgState(NamedTuple):
@@ -78,3 +78,9 @@ class FedAvg(LocalMethod):
 
     def primal(self, client: Params) -> Params:
         return client
+
+    def affine(self, local_steps: int) -> Affine | None:
+        if self.server_optimizer is not None:
+            return None
+        eta = self.server_step_size
+        return Affine([1], [[1]], [self.client_step_size], start=[[1]], keep=[[1 - eta]], take=[[eta]])

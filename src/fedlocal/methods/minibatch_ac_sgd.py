@@ -1,9 +1,16 @@
 """MinibatchAcSGD: accelerated SGD at the server, gradients from the clients."""
 
 from fedlocal import checks
-from fedlocal.core import GradFn, LocalMethod, Memory, Params, Scalar
-from fedlocal.methods.fed_ac import AcState, accelerated_step, middle_point, vanilla_parameters
-from fedlocal.methods.minibatch_sgd import GradientSum
+from fedlocal.core import Affine, GradFn, LocalMethod, Memory, Params, Scalar
+from fedlocal.methods.fed_ac import (
+    AcState,
+    accelerated_step,
+    accelerated_weights,
+    middle_point,
+    middle_weights,
+    vanilla_parameters,
+)
+from fedlocal.methods.minibatch_sgd import GradientSum, gradient_sum_affine
 
 
 class MinibatchAcSGD(LocalMethod):
@@ -53,3 +60,8 @@ class MinibatchAcSGD(LocalMethod):
 
     def primal(self, client: GradientSum) -> Params:
         return client.x
+
+    def affine(self, local_steps: int) -> Affine:
+        alpha, beta, eta, gamma = self.parameters()
+        md = middle_weights(beta)
+        return gradient_sum_affine(local_steps, md, keep=accelerated_weights(md, alpha), gains=[gamma, eta])

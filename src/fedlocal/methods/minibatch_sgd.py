@@ -1,13 +1,13 @@
 """MinibatchSGD: clients only send gradients at the server's point, the server takes one step a round."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedlocal import checks
-from fedlocal.core import GradFn, LocalMethod, Memory, Params, Scalar
+from fedlocal.core import Affine, GradFn, LocalMethod, Memory, Params, Scalar
 
 
 class GradientSum(NamedTuple):
@@ -68,3 +68,13 @@ class MinibatchSGD(LocalMethod):
 
     def primal(self, client: GradientSum) -> Params:
         return client.x
+
+    def affine(self, local_steps: int) -> Affine:
+        return gradient_sum_affine(local_steps, middle=[1], keep=[[1]], gains=[self.step_size])
+
+
+def gradient_sum_affine(local_steps: int, middle: Any, keep: Any, gains: Any) -> Affine:
+    """The affine form of a method whose clients add up gradients at middle'V and whose server does V <- keep V - gains g."""
+    start = [list(middle), [0.0] * len(middle)]
+    take = [[0.0, -gain / local_steps] for gain in gains]
+    return Affine([1, 0], [[1, 0], [0, 1]], [0, -1], start, keep, take)

@@ -94,8 +94,8 @@ def test_only_is_the_clients_solo_run():
 def test_one_client_and_one_step_is_the_sequential_method(osp: bool):
     """COMID for FedMiD with only the server proximal, dual averaging for FedDualAvg."""
     problem, x0 = fl.problems.only(federation(), 1), start(False)
-    design = np.concatenate([np.ones((7, 1)), np.asarray(problem.data.arrays[0])[4:11].reshape(7, -1)], axis=1)
-    targets = np.asarray(problem.data.arrays[1])[4:11]
+    design = np.concatenate([np.ones((7, 1)), np.asarray(problem.data.arrays[0]).reshape(7, -1)], axis=1)
+    targets = np.asarray(problem.data.arrays[1])
     grads = [lambda x: 2 * design.T @ (design @ x - targets) / 7] * 4
     mask = np.array([False] + [True] * 6)
     if osp:
