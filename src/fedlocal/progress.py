@@ -1,7 +1,7 @@
 """A progress bar with the time left, for work that turns out to take longer than two seconds."""
 
 import sys
-import time
+import threading
 from types import TracebackType
 
 from rich.console import Console
@@ -14,27 +14,24 @@ class ProgressBar:
     """`with ProgressBar("rounds", total) as bar: bar.advance_to(n, "loss 0.3")`. Says nothing when disabled or quick."""
 
     def __init__(self, label: str, total: int, enabled: bool = True):
-        self.label, self.total, self.enabled = label, total, enabled
-        self.started = time.monotonic()
-        self.progress: Progress | None = None
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        note = TextColumn("{task.fields[note]}")
+        self.progress = Progress(*columns, note, console=Console(file=sys.stderr), transient=True, disable=not enabled)
+        self.task = self.progress.add_task(label, total=total, note="compiling")
+        self.timer = threading.Timer(PATIENCE, self.progress.start)
+        self.timer.daemon = True
 
     def __enter__(self) -> "ProgressBar":
+        self.timer.start()
         return self
 
     def advance_to(self, done: int, note: str = "") -> None:
         """Say how much is done, and anything worth saying beside the bar."""
-        if self.enabled and self.progress is None and time.monotonic() - self.started > PATIENCE:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            note_column = TextColumn("{task.fields[note]}")
-            progress = Progress(*columns, note_column, console=Console(file=sys.stderr), transient=True)
-            progress.start()
-            self.task = progress.add_task(self.label, total=self.total, note="")
-            self.progress = progress
-        if self.progress is not None:
-            self.progress.update(self.task, completed=done, note=note)
+        self.progress.update(self.task, completed=done, note=note)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.progress is not None:
-            self.progress.stop()
+        self.timer.cancel()
+        self.timer.join()
+        self.progress.stop()

@@ -92,7 +92,7 @@ class LinearEngine:
         count = min(count, self.rounds_at_once, COHORT_BLOCK - place)
         cohorts = self.plan.cohorts(first // COHORT_BLOCK)
         weights = self.mean_weights[cohorts[place : place + count]]
-        weights = weights / weights.sum(axis=1, keepdims=True)
+        weights = np.ascontiguousarray(weights / weights.sum(axis=1, keepdims=True))  # one layout, one compilation
         leaves, treedef = jax.tree.flatten(state.server)
         vectors = _to_vectors(leaves, self.problem.intercept)
         sampling = self._sampling(cohorts, place, first, count)
@@ -123,7 +123,7 @@ class LinearEngine:
             draws = _draw(self.plan, wanted, first)
             drawn = np.asarray(draws.rows).view(np.uint32)[:count]
             shares = shares if draws.weights is None else np.asarray(draws.weights, self.dtype)[:count]
-        clients = np.ascontiguousarray(cohorts[place : place + count]).view(np.uint32)
+        clients = np.array(cohorts[place : place + count], np.uint32, order="C")
         seed, steps, batch = np.uint32(self.plan.seed), self.plan.most_steps, self.plan.batch_size
         return Sampling(drawn, shares, clients, self.starts, self.sizes, seed, np.uint32(first), steps, batch)
 
@@ -201,14 +201,15 @@ def _rows(problem: Logistic | LeastSquares, dtype: Any) -> Rows:
         csr = scipy.sparse.csr_array(np.asarray(features))
         starts, columns, values = csr.indptr, csr.indices, csr.data
     narrow = np.uint16 if features.shape[1] <= 2**16 else np.uint32
-    return Rows(starts.astype(np.uint32), columns.astype(narrow), values.astype(dtype), np.asarray(targets, dtype))
+    return Rows(starts.astype(np.uint32), columns.astype(narrow), values.astype(dtype), np.array(targets, dtype))
 
 
 def _density(problem: Logistic | LeastSquares) -> float:
     features = problem.data.arrays[0]
     if isinstance(features, SparseMatrix):
         return features.values.size / max(1, features.shape[0] * features.shape[1])
-    return float(jnp.mean(features != 0))
+    sample = features[:: max(1, len(features) // 1000)]  # about a thousand rows say enough
+    return float(jnp.mean(sample != 0))
 
 
 def _to_vectors(leaves: list[Any], intercept: bool) -> np.ndarray:
@@ -231,26 +232,46 @@ def _with_replacement(sampling: Sampling) -> np.ndarray:
     return rows
 
 
-@numba.njit(cache=True, parallel=True)
+@numba.njit(cache=True)
 def _rounds(rows, sampling, lazy, server, weights, vectors, logistic, intercept, pair, several, threads):
     """Run the rounds; `vectors` holds the server's vectors before and after. Returns after how many it stopped."""
-    rounds, clients = weights.shape
     size, width = server.start.shape[0], vectors.shape[1]
     sums = np.zeros((threads, size, width), vectors.dtype)
-    for r in range(rounds):
-        beginning = (server.start @ vectors.astype(np.float64)).astype(vectors.dtype)
-        for t in numba.prange(threads):
-            low, high = clients * t // threads, clients * (t + 1) // threads
-            _walk(
-                rows, sampling, lazy, weights[r], beginning, sums[t], r, low, high, logistic, intercept, pair, several
-            )
-        mean = np.zeros((size, width))
-        for t in range(threads):
-            mean += sums[t]
-        vectors[:] = server.keep @ vectors.astype(np.float64) + server.take @ mean
-        if not np.isfinite(vectors).all():
+    beginning = np.empty((size, width), vectors.dtype)
+    number = server.start.shape[1]
+    after = np.empty(number)
+    for r in range(weights.shape[0]):
+        for i in range(size):
+            for j in range(width):
+                value = 0.0
+                for h in range(number):
+                    value += server.start[i, h] * vectors[h, j]
+                beginning[i, j] = value
+        _walk_all(rows, sampling, lazy, weights[r], beginning, sums, r, logistic, intercept, pair, several)
+        finite = True
+        for j in range(width):
+            for i in range(number):
+                after[i] = 0.0
+                for h in range(number):
+                    after[i] += server.keep[i, h] * vectors[h, j]
+                for h in range(size):
+                    for t in range(threads):
+                        after[i] += server.take[i, h] * sums[t, h, j]
+            for i in range(number):
+                vectors[i, j] = after[i]
+                finite = finite and np.isfinite(vectors[i, j])
+        if not finite:
             return r + 1
-    return rounds
+    return weights.shape[0]
+
+
+@numba.njit(cache=True, parallel=True)
+def _walk_all(rows, sampling, lazy, weights, beginning, sums, r, logistic, intercept, pair, several):
+    """The clients of round r, shared among threads."""
+    threads, clients = sums.shape[0], weights.shape[0]
+    for t in numba.prange(threads):
+        low, high = clients * t // threads, clients * (t + 1) // threads
+        _walk(rows, sampling, lazy, weights, beginning, sums[t], r, low, high, logistic, intercept, pair, several)
 
 
 @numba.njit(cache=True, fastmath=True, boundscheck=False)
@@ -277,13 +298,19 @@ def _walk(rows, sampling, lazy, weights, beginning, total, r, low, high, logisti
     states = np.empty((IN_STEP, size, width), beginning.dtype)
     drawn = np.empty((IN_STEP, steps * batch), np.uint32)
     changes = np.empty((IN_STEP, batch), beginning.dtype)
-    total[:] = 0
+    for i in range(size):
+        for j in range(width):
+            total[i, j] = 0
     for m in range(low, high, IN_STEP):
         group = min(IN_STEP, high - m)
         for g in range(group):
-            states[g] = beginning
+            for i in range(size):
+                for j in range(width):
+                    states[g, i, j] = beginning[i, j]
             if sampling.drawn.shape[0] > 0:
-                drawn[g] = sampling.drawn[r, m + g].ravel()
+                for k in range(steps):
+                    for b in range(batch):
+                        drawn[g, k * batch + b] = sampling.drawn[r, m + g, k, b]
             else:
                 _draw_rows(sampling, r, m + g, drawn[g])
         for k in range(steps):
@@ -336,7 +363,7 @@ def _walk(rows, sampling, lazy, weights, beginning, total, r, low, high, logisti
                     total[i, j] += share * states[g, i, j]
 
 
-@numba.njit(cache=True, inline="always", fastmath=True, boundscheck=False)
+@numba.njit(cache=True, fastmath=True, boundscheck=False)
 def _mix(state, matrix, dimension):
     """state <- matrix @ state in the first `dimension` columns; state has one or two rows."""
     if state.shape[0] == 1:
@@ -349,7 +376,7 @@ def _mix(state, matrix, dimension):
             state[1, j] = matrix[1, 0] * a + matrix[1, 1] * b
 
 
-@numba.njit(cache=True, inline="always", boundscheck=False)
+@numba.njit(cache=True, boundscheck=False)
 def _step_intercept(state, lazy, slope, place):
     """One step of the intercept, which has no penalty and is not kept aside."""
     size = state.shape[0]
@@ -375,7 +402,7 @@ def _draw_rows(sampling, r, s, out):
         out[i] = start + out[i] % size
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True)
 def _threefry(k0, k1, x0, x1):
     """Threefry-2x32 with 20 rounds (Salmon et al., 2011)."""
     k2 = np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
@@ -392,7 +419,7 @@ def _threefry(k0, k1, x0, x1):
     return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True)
 def _four(x0, x1, a, b, c, d):
     x0, x1 = _mixed(x0, x1, a)
     x0, x1 = _mixed(x0, x1, b)
@@ -400,7 +427,7 @@ def _four(x0, x1, a, b, c, d):
     return _mixed(x0, x1, d)
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True)
 def _mixed(x0, x1, turn):
     x0 = np.uint32(x0 + x1)
     x1 = np.uint32(x1 << np.uint32(turn)) | np.uint32(x1 >> np.uint32(32 - turn))

@@ -14,7 +14,7 @@ from fedlocal.core import AbstractProblem, Batch, Params
 from fedlocal.federated_data import FederatedData, SparseRows
 
 BLOCK_NUMBERS = 1 << 18  # numbers of one client's examples that are looked at at once in an exact gradient
-LOSS_NUMBERS = 1 << 22  # the same for the loss of all examples
+LOSS_NUMBERS = 1 << 20  # the same for the loss of all examples
 
 
 class DataProblem(AbstractProblem):
