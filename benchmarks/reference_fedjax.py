@@ -19,7 +19,7 @@ from typing import Any
 import jax
 
 if not hasattr(jax, "tree_map"):  # JAX 0.6.0 and later
-    jax.tree_map = jax.tree_util.tree_map
+    jax.tree_map = jax.tree_util.tree_map  # pyright: ignore[reportAttributeAccessIssue]
 
 import fedjax
 import jax.numpy as jnp

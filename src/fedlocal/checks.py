@@ -5,11 +5,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 
 def is_traced(value: Any) -> bool:
     """Whether a value is only known inside a compiled program, and so cannot be checked."""
-    return isinstance(value, jax.core.Tracer)
+    return isinstance(value, Tracer)
 
 
 def number(owner: str, name: str, value: Any, *, above: float | None = None, at_least: float | None = None) -> Any:

@@ -16,6 +16,9 @@ class Augmented(AbstractProblem):
     strength: Scalar
     center: Params
 
+    def __init__(self, base: AbstractProblem, strength: Scalar, center: Params):
+        self.base, self.strength, self.center = base, strength, center
+
     @property
     def num_clients(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.base.num_clients

@@ -78,7 +78,9 @@ def sparse(directory: Path, seed: int, rounds: int = 200) -> Study:
         bool(best["f1"] > other["f1"] and best["density"] < other["density"]),
     )
     title = f"Sparse features, after {rounds} rounds"
-    return Study(figure, table(last.reset_index()[columns], title, formats), [verdict], history, provenance)
+    return Study(
+        figure, table(pd.DataFrame(last.reset_index(), columns=columns), title, formats), [verdict], history, provenance
+    )
 
 
 def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: int = 256) -> Study:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -18,7 +19,7 @@ COLORS = {
     "MB-AC-SGD": "#3d5a80",
     "MB-SGD": "#98c1d9",
 }
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
     "font.size": 10.5,

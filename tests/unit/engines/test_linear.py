@@ -12,7 +12,7 @@ import scipy.sparse
 
 import fedlocal as fl
 from conformance.federation import closeness
-from fedlocal.engines import linear
+from fedlocal.engines import kernels, linear
 from fedlocal.engines.plan import Plan
 
 METHODS = {
@@ -77,6 +77,13 @@ def test_float32_stays_close_over_a_thousand_steps(name: str):
     assert closeness(fused.x, generic.x) < 1e-4 * np.abs(generic.x["weights"]).max()
 
 
+@pytest.mark.parametrize("step_size", [0.1, 20.0, 40.0, 80.0])
+def test_a_strong_penalty_does_not_underflow(step_size: float):
+    """l2 times the step size of 0.4, 0.8 and 1.6: the linear part shrinks, or turns its sign, at every one of 200 steps."""
+    fused, generic = both(problem(), fl.methods.FedAvg(step_size), rounds=2, local_steps=200, batch_size=1)
+    assert closeness(fused.x, generic.x) < 1e-9 * np.abs(generic.x["weights"]).max()
+
+
 @pytest.mark.parametrize("size", [3, 1000, 2**16])
 def test_kernel_draws_the_rows_that_jax_draws(size: int):
     data = fl.FederatedData.shared(scipy.sparse.csr_array((size, 5)), np.zeros(size), num_clients=7)
@@ -96,9 +103,9 @@ def test_kernel_draws_the_rows_that_jax_draws(size: int):
     rows = np.empty(36, np.uint32)
     for r in (0, 70, 1000):
         cohort = plan.cohorts(r // 64)
-        sampling = engine._sampling(cohort, r % 64, r, 1)
+        sampling = engine._sampling(r, 1)
         for s, m in enumerate(cohort[r % 64]):
-            linear._draw_rows(sampling, 0, s, rows)
+            kernels.draw_rows(sampling, 0, s, rows)
             np.testing.assert_array_equal(rows, plan.draws(plan.round_key(r), jnp.asarray(m)).rows.ravel())
 
 
