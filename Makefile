@@ -13,7 +13,7 @@ demo: $(READY)
 	$(VENV)/bin/fedlocal demo
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n 2
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup
 
 check: $(READY)
 	$(VENV)/bin/ruff format --check .

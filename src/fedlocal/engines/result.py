@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from fedlocal.core import Params, Server
+from fedlocal.engines.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Result:
     server: Server  # the method's last server state
     history: pd.DataFrame  # one row per evaluation
     diverged: Divergence | None
+    plan: Plan = field(repr=False)  # who took part: `plan.cohort(r)` are the clients of round r
     provenance: dict[str, Any] = field(repr=False)
 
     def __repr__(self) -> str:

@@ -115,6 +115,7 @@ class Run:
             server=jax.device_get(state.server),
             history=self.recorder.history(),
             diverged=diverged,
+            plan=self.plan,
             provenance=provenance(**self.configuration),
         )
 

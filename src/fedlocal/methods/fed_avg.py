@@ -20,7 +20,8 @@ class FedAvg(LocalMethod):
     Client m repeats, from x of the server:  x <- x - eta_c g_m(x).
     Server:  x <- x + eta_s mean_m (x_m - x),  or any Optax optimiser applied to the negative mean change.
 
-    server_step_size = 1 with all clients is the simple form; one local step per round is minibatch SGD with step size
+    server_step_size = 1 with all clients is the simple form; on `fl.problems.only(problem, client)` it is single-client SGD;
+    one local step per round is minibatch SGD with step size
     eta_s eta_c; server_optimizer = optax.sgd(eta_s) is server_step_size = eta_s.
     Reference: dissertation, algorithms fedavg and fedavg:slr. Differs from it: the optional server optimiser (Reddi et al.,
     2021), unequal numbers of local steps, weights.

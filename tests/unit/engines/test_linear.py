@@ -15,6 +15,7 @@ from conformance.federation import closeness
 from fedlocal.engines import kernels, linear
 from fedlocal.engines.plan import Plan
 
+pytestmark = pytest.mark.xdist_group("kernels")  # one process compiles them
 METHODS = {
     "fed_avg": fl.methods.FedAvg(0.1, 0.7),
     "fed_ac_one": fl.methods.FedAc.one(step_size=0.05, strong_convexity=0.02, local_steps=6),

@@ -142,6 +142,22 @@ def test_the_piecewise_quadratic_drifts_to_the_flat_side():
     assert float(result.x) < -4 * error
 
 
+def test_the_result_knows_who_took_part():
+    """Only clients 0 and 1 have examples with a non-zero first feature; its weight moves when one of them takes part."""
+    clients = [(np.eye(2)[[0 if m < 2 else 1]], np.ones(1)) for m in range(6)]
+    problem = fl.problems.LeastSquares(fl.FederatedData.from_clients(clients), intercept=False)
+    weights: list[float] = []
+    arguments = {
+        "rounds": 20,
+        "local_steps": 1,
+        "clients_per_round": 2,
+        "metrics": [lambda x: weights.append(x["weights"][0]) or 0.0],
+    }
+    result = fl.simulate(problem, fl.methods.FedAvg(0.01), **arguments)
+    for r in range(20):
+        assert (weights[r + 1] != weights[r]) == bool({0, 1} & set(result.plan.cohort(r).tolist()))
+
+
 def test_provenance_names_the_run():
     provenance = fl.simulate(federation(), METHOD, rounds=1, seed=9, **SAMPLING).provenance
     assert provenance["fedlocal"] == fl.__version__
