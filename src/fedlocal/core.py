@@ -26,6 +26,11 @@ GradFn: TypeAlias = Callable[[Params], Params]
 UNPENALIZED = frozenset({"intercept", "bias"})  # parts that a regulariser leaves alone unless Blocks names them
 
 
+def is_free(path: tuple[Any, ...]) -> bool:
+    """Whether an array at this place of the parameters is an intercept."""
+    return any(getattr(key, "key", getattr(key, "name", None)) in UNPENALIZED for key in path)
+
+
 def static(**kwargs: Any) -> Any:
     """A field that belongs to the compiled program rather than to its arguments."""
     return eqx.field(static=True, **kwargs)
@@ -100,9 +105,7 @@ class Regularizer(eqx.Module):
         """The regulariser of each array of x, in the order of `jax.tree.leaves`."""
         from fedlocal.regularizers.zero import Zero
 
-        paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(x)[0]]
-        free = [any(getattr(k, "key", getattr(k, "name", None)) in UNPENALIZED for k in path) for path in paths]
-        return [Zero() if is_free else self for is_free in free]
+        return [Zero() if is_free(path) else self for path, _ in jax.tree_util.tree_flatten_with_path(x)[0]]
 
     def value(self, x: Params) -> jax.Array:
         """psi(x)."""

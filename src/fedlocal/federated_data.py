@@ -111,6 +111,10 @@ class FederatedData(eqx.Module):
     @classmethod
     def from_clients(cls, clients: Sequence[Any]) -> "FederatedData":
         """One item per client: a tuple of arrays `(X, y)` with as many rows as the client has examples."""
+        if isinstance(clients, tuple) and all(hasattr(c, "shape") for c in clients):
+            raise TypeError(
+                "FederatedData.from_clients: clients must be a list with one (X, y) per client, got one tuple of arrays"
+            )
         items = [tuple(c) if isinstance(c, (tuple, list)) else (c,) for c in clients]
         if not items:
             raise ValueError("FederatedData.from_clients: at least one client is needed, got an empty list")
@@ -139,6 +143,10 @@ class FederatedData(eqx.Module):
     @classmethod
     def from_groups(cls, arrays: Sequence[Any], groups: Any) -> "FederatedData":
         """Rows with the same value of `groups` belong to one client; clients come in the order of the sorted values."""
+        if not isinstance(arrays, (tuple, list)):
+            raise TypeError(
+                f"FederatedData.from_groups: arrays must be a tuple such as (X, y), got {type(arrays).__name__}"
+            )
         groups = np.asarray(groups)
         if groups.ndim != 1 or any(groups.shape[0] != np.shape(a)[0] for a in arrays):
             shapes = [np.shape(a) for a in arrays]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal import checks
-from fedlocal.core import UNPENALIZED, AbstractProblem, LocalMethod, Params, Regularizer
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer, is_free
 from fedlocal.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem
 
@@ -51,7 +51,7 @@ class Suboptimality(Metric):
 
 
 class Loss(Metric):
-    """The loss of the same parameters on another problem, e.g. on validation data."""
+    """The loss of the same parameters on another problem, e.g. on validation data; its clients count alike."""
 
     def __init__(self, problem: AbstractProblem, name: str = "validation_loss"):
         self.problem, self.name = problem, name
@@ -158,7 +158,14 @@ def measure(metric: Metric | Callable[[Params], Any], evaluation: Evaluation) ->
     if isinstance(metric, Metric):
         return metric.measure(evaluation)
     value = metric(evaluation.x)
-    return dict(value) if isinstance(value, dict) else {getattr(metric, "__name__", "metric"): float(value)}
+    if isinstance(value, dict):
+        return {name: float(number) for name, number in value.items()}
+    return {metric_name(metric): float(value)}
+
+
+def metric_name(metric: Metric | Callable[[Params], Any]) -> str:
+    """What a metric is called."""
+    return type(metric).__name__ if isinstance(metric, Metric) else getattr(metric, "__name__", "metric")
 
 
 def loss_in_float64(problem: AbstractProblem, x: Params, loss_weights: np.ndarray) -> float:
@@ -182,13 +189,13 @@ def _accuracy(problem: DataProblem, x: Params) -> jax.Array:
 def _weights(x: Any) -> np.ndarray:
     """All parameters but intercepts, as one vector."""
     leaves = jax.tree_util.tree_flatten_with_path(x)[0]
-    kept = [np.ravel(a) for path, a in leaves if not any(getattr(k, "key", None) in UNPENALIZED for k in path)]
+    kept = [np.ravel(a) for path, a in leaves if not is_free(path)]
     return np.concatenate(kept)
 
 
 def _weight_array(owner: str, x: Any) -> np.ndarray:
     leaves = jax.tree_util.tree_flatten_with_path(x)[0]
-    kept = [a for path, a in leaves if not any(getattr(k, "key", None) in UNPENALIZED for k in path)]
+    kept = [a for path, a in leaves if not is_free(path)]
     if len(kept) != 1 or np.ndim(kept[0]) != 2:
         raise ValueError(f"{owner}: needs parameters with one weight matrix, got shapes {[np.shape(a) for a in kept]}")
     return np.asarray(kept[0])

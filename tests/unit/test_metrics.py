@@ -1,6 +1,6 @@
 """Metrics against their definitions."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -88,6 +88,22 @@ def test_constraint_violation_is_that_of_the_method():
     row = at(least_squares(), x, fl.metrics.ConstraintViolation(), method=method)
     assert row["constraint_violation"] == pytest.approx(3.0, rel=1e-12)
     assert row["objective"] == np.inf
+
+
+def test_two_metrics_with_one_name_are_refused():
+    x = {"weights": np.ones(4), "intercept": np.array(0.0)}
+    with pytest.raises(ValueError, match="two metrics give the column 'density'"):
+        at(least_squares(), x, fl.metrics.Density(), fl.metrics.SparseRecovery(np.ones(4)))
+
+
+def test_intercepts_are_known_in_named_tuples_too():
+    class Linear(NamedTuple):
+        weights: np.ndarray
+        intercept: np.ndarray
+
+    data = fl.FederatedData.from_clients([(np.ones((2, 3)), np.ones(2))])
+    problem = fl.Problem(lambda p, a, b: (a @ p.weights + p.intercept - b) ** 2, data)
+    assert at(problem, Linear(np.zeros(3), np.array(5.0)), fl.metrics.Density())["density"] == 0
 
 
 def test_plain_functions_are_metrics():

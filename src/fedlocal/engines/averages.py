@@ -22,7 +22,7 @@ class Average(eqx.Module):
     ]  # whether iterates are taken after each local step (k = 1..K) or before (k = 0..K-1)
 
     @abstractmethod
-    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+    def keep_and_gain(self, t: jax.Array, total: float, key: jax.Array) -> tuple[Scalar, Scalar]:
         """What remains of the running sum at local step t of `total`, and what the new point adds."""
 
 
@@ -34,7 +34,7 @@ class ThirdOrderAverage(Average):
 
     after_step: bool = static(default=False)
 
-    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+    def keep_and_gain(self, t: jax.Array, total: float, key: jax.Array) -> tuple[Scalar, Scalar]:
         return 1.0, (1 + 1 / total) ** (-(t + 1.0))
 
 
@@ -52,7 +52,7 @@ class StronglyConvexAverage(Average):
         checks.number("StronglyConvexAverage", "step_size", self.step_size, above=0)
         checks.number("StronglyConvexAverage", "strong_convexity", self.strong_convexity, above=0)
 
-    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+    def keep_and_gain(self, t: jax.Array, total: float, key: jax.Array) -> tuple[Scalar, Scalar]:
         return 1 - self.step_size * self.strong_convexity / 2, 1.0
 
 
@@ -64,7 +64,7 @@ class UniformAverage(Average):
 
     after_step: bool = static(default=True)
 
-    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+    def keep_and_gain(self, t: jax.Array, total: float, key: jax.Array) -> tuple[Scalar, Scalar]:
         return 1.0, 1.0
 
 
@@ -76,7 +76,7 @@ class RandomIterate(Average):
 
     after_step: bool = static(default=False)
 
-    def keep_and_gain(self, t: jax.Array, total: int, key: jax.Array) -> tuple[Scalar, Scalar]:
+    def keep_and_gain(self, t: jax.Array, total: float, key: jax.Array) -> tuple[Scalar, Scalar]:
         chosen = jnp.where(jax.random.uniform(jax.random.fold_in(key, t)) * (t + 1.0) < 1, 1.0, 0.0)
         return 1.0 - chosen, chosen
 

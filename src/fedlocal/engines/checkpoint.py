@@ -4,9 +4,11 @@ import hashlib
 import io
 import json
 import os
-import tempfile
 import zipfile
+from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import jax
@@ -32,7 +34,7 @@ class Checkpoint:
             with np.load(self.path, allow_pickle=False) as file:
                 header = json.loads(str(file["header"]))
                 arrays = {name.removeprefix("state/"): file[name] for name in file.files if name != "header"}
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ValueError(f"checkpoint: {self.path} is not a checkpoint of fedlocal ({error})") from None
         for key, value in self.identity.items():
             if header["identity"].get(key) != value:
@@ -54,30 +56,52 @@ class Checkpoint:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that no reader ever sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
-def fingerprint(tree: Any) -> str:
-    """A short hash of a pytree: its structure and every number in it."""
+def fingerprint(thing: Any) -> str:
+    """A short hash of all that a problem or a method is made of: every number, and the code of every function."""
     digest = hashlib.blake2b(digest_size=16)
-    leaves, treedef = jax.tree.flatten(tree)
-    digest.update(_stable_name(treedef).encode())
-    for leaf in leaves:
-        array = np.ascontiguousarray(leaf)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
+    _feed(digest, thing, {})
     return digest.hexdigest()
 
 
-def _stable_name(treedef: Any) -> str:
-    """The structure as text without memory addresses, which differ from process to process."""
-    return " ".join(word for word in str(treedef).split() if not word.startswith("0x"))
+def _feed(digest: Any, thing: Any, seen: dict[int, Any]) -> None:
+    if isinstance(thing, (np.ndarray, np.generic, jax.Array)):
+        array = np.ascontiguousarray(thing)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+        return
+    if isinstance(thing, (str, bytes, int, float, complex, bool, type(None))):
+        digest.update(f"{type(thing).__name__}{thing!r}".encode())
+        return
+    if id(thing) in seen:
+        return
+    seen[id(thing)] = thing  # kept, so that nothing else gets its id
+    digest.update(f"{type(thing).__module__}.{type(thing).__qualname__}".encode())
+    if isinstance(thing, CodeType):
+        parts: Any = (thing.co_code, thing.co_consts, thing.co_names)
+    elif isinstance(thing, FunctionType):
+        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        parts = (thing.__qualname__, thing.__code__, thing.__defaults__, thing.__kwdefaults__, cells)
+    elif isinstance(thing, partial):
+        parts = (thing.func, thing.args, thing.keywords)
+    elif isinstance(thing, dict):
+        parts = [part for item in thing.items() for part in item]
+    elif isinstance(thing, (list, tuple)):
+        parts = thing
+    elif is_dataclass(thing):
+        parts = [getattr(thing, f.name) for f in fields(thing)]
+    else:
+        parts = ()
+    for part in parts:
+        _feed(digest, part, seen)

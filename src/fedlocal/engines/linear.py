@@ -54,17 +54,21 @@ class LinearEngine:
             self.rounds_at_once = max(1, min(COHORT_BLOCK, DRAWS_AT_ONCE // per_round))
 
     @staticmethod
-    def reason_against(problem: AbstractProblem, method: LocalMethod, plan: Plan, together: bool) -> str | None:
+    def reason_against(
+        problem: AbstractProblem, method: LocalMethod, plan: Plan, x0: Params, together: bool
+    ) -> str | None:
         """Why the kernels do not apply, or None when they do."""
-        if not isinstance(problem, (Logistic, LeastSquares)):
+        if not isinstance(problem, (Logistic, LeastSquares)) or type(problem) not in (Logistic, LeastSquares):
             return f"it serves Logistic and LeastSquares, not {type(problem).__name__}"
+        if x0["weights"].dtype not in (np.float32, np.float64):
+            return f"it computes in float32 and float64, not {x0['weights'].dtype}"
         if plan.batch_size is None:
             return "it serves minibatches, not full gradients"
         if not plan.equal_steps:
             return "it needs the same number of local steps on every client"
         if together:
             return "averages and client discrepancy look at every local step"
-        if method.affine(plan.most_steps) is None:
+        if not _states_its_own_affine_form(method) or method.affine(plan.most_steps) is None:
             return f"{type(method).__name__} is not an affine recurrence"
         linear = _penalised(method.affine(plan.most_steps), problem.l2)  # pyright: ignore[reportArgumentType]
         if not _moderate(linear, SINGULAR):
@@ -110,11 +114,21 @@ class LinearEngine:
             wanted = cohorts[place : place + self.rounds_at_once]
             wanted = np.pad(wanted, ((0, self.rounds_at_once - len(wanted)), (0, 0)), mode="edge")
             draws = _draw(self.plan, wanted, first)
-            drawn = np.asarray(draws.rows).view(np.uint32)[:count]
+            drawn = np.asarray(draws.rows).astype(np.uint32)[:count]
             shares = shares if draws.weights is None else np.asarray(draws.weights, self.dtype)[:count]
         clients = np.array(cohorts[place : place + count], np.uint32, order="C")
         seed, steps, batch = np.uint32(self.plan.seed), self.plan.most_steps, self.plan.batch_size
         return Sampling(drawn, shares, clients, self.starts, self.sizes, seed, np.uint32(first), steps, batch)
+
+
+def _states_its_own_affine_form(method: LocalMethod) -> bool:
+    """Whether no subclass changes what the class that states the affine form does."""
+    for kind in type(method).__mro__:
+        if "affine" in vars(kind):
+            return True
+        if {"init", "broadcast", "start", "step", "finish", "update"} & set(vars(kind)):
+            return False
+    return False
 
 
 def _penalised(affine: Affine, l2: Any) -> np.ndarray:

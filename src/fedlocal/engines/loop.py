@@ -63,6 +63,7 @@ def loop(
         owner="loop",
         average=average,
     )
+    rounds, eval_every = run.configuration["rounds"], run.configuration["eval_every"]
     state = run.first_state()
     memories: dict[int, Memory] = {}
     run.evaluate(0, state)

@@ -152,7 +152,7 @@ class Plan(eqx.Module):
         drawn = jax.random.bits(key, (self.epochs or 1, n), jnp.uint32)
         drawn = jnp.where(jnp.arange(n) < size, drawn, np.uint32(2**32 - 1))
         if n > 512:
-            return jnp.argsort(drawn, axis=1)
+            return jnp.argsort(drawn, axis=1).astype(jnp.int32)
         smaller = drawn[:, None, :] < drawn[:, :, None]
         earlier = (drawn[:, None, :] == drawn[:, :, None]) & np.tri(n, k=-1, dtype=bool)
         return jnp.sum(smaller | earlier, axis=2, dtype=jnp.int32)

@@ -29,6 +29,8 @@ class Recorder:
         if not isinstance(metrics, Sequence):
             raise TypeError(f"{owner}: metrics must be a list, got {type(metrics).__name__}")
         for metric in metrics:
+            if isinstance(metric, type):
+                raise TypeError(f"{owner}: metrics holds the class {metric.__name__}; give {metric.__name__}(...)")
             if not isinstance(metric, Metric) and not callable(metric):
                 raise TypeError(f"{owner}: metrics must be metrics or functions of the parameters, got {metric!r}")
         self.problem, self.method, self.metrics = problem, method, tuple(metrics)
@@ -56,7 +58,11 @@ class Recorder:
         view = Evaluation(x, loss, objective, self.problem, self.method, self.client_weights, spread)
         row: dict[str, float] = {"round": r, "loss": loss, "objective": objective}
         for metric in self.metrics:
-            row |= metrics_module.measure(metric, view)
+            measured = metrics_module.measure(metric, view)
+            twice = sorted(set(measured) & set(row))
+            if twice:
+                raise ValueError(f"simulate: two metrics give the column {twice[0]!r}; give one of them another name")
+            row |= measured
         row |= {
             "numbers_up": r * self.clients_per_round * self.up,
             "numbers_down": r * self.clients_per_round * self.down,

@@ -17,7 +17,7 @@ from fedlocal.engines.plan import Plan
 from fedlocal.engines.recorder import Recorder
 from fedlocal.engines.result import Divergence, Result
 from fedlocal.engines.rounds import RunState, first_state
-from fedlocal.metrics import Metric
+from fedlocal.metrics import Metric, metric_name
 from fedlocal.provenance import provenance
 
 
@@ -68,6 +68,7 @@ class Run:
         x0 = _starting_point(owner, problem, x0, seed)
         if isinstance(getattr(method, "mirror_map", None), MirrorMap):
             method.mirror_map.check(x0)  # pyright: ignore[reportAttributeAccessIssue]
+        recorder = Recorder(owner, problem, method, plan, metrics, x0)
         configuration = {
             "method": str(method),
             "problem": type(problem).__name__,
@@ -76,9 +77,10 @@ class Run:
             "seed": seed,
             "weights": weights,
             "average": str(average),
-            **{name: _plain(value) for name, value in sampling.items()},
+            "metrics": [metric_name(metric) for metric in recorder.metrics],
+            **sampling,
         }
-        recorder = Recorder(owner, problem, method, plan, metrics, x0)
+        configuration = {name: _plain(value) for name, value in configuration.items()}
         return cls(problem, method, plan, rule, x0, recorder, configuration)
 
     def first_state(self) -> RunState:
@@ -94,13 +96,23 @@ class Run:
         identity = {**self.configuration, "data": fingerprint((self.problem, self.method, self.x0))}
         return identity if self.average is not None else {k: v for k, v in identity.items() if k != "rounds"}
 
+    def resume(self, done: int, rows: list[dict[str, float]], seconds: float) -> None:
+        """Continue from a checkpoint, with the history that an uninterrupted run would have by now."""
+        rounds, every = self.configuration["rounds"], self.configuration["eval_every"]
+        if done > rounds:
+            raise ValueError(
+                f"simulate: the checkpoint is at round {done} already; rounds must be >= {done}, got {rounds}"
+            )
+        kept = [row for row in rows if row["round"] % every == 0 or row["round"] == rounds]
+        self.recorder.resume(kept, seconds)
+
     def evaluate(self, r: int, state: RunState) -> None:
         """Add a row to the history."""
         self.recorder.evaluate(r, self._output(state), state.discrepancy)
 
     def divergence(self, state: RunState) -> Divergence | None:
         """When and where the run left the finite numbers, as far as it has been evaluated."""
-        last = self.recorder.rows[-1]
+        last = self.recorder.rows[-1] if self.recorder.rows else {"loss": 0.0}
         if state.diverged >= 0:
             arrays = wire.to_arrays(state.server)
             return Divergence(int(state.diverged), tuple(n for n, a in arrays.items() if not np.isfinite(a).all()))
@@ -182,4 +194,5 @@ def _floating(owner: str, a: Any) -> jax.Array:
 
 
 def _plain(value: Any) -> Any:
-    return np.asarray(value).tolist() if np.ndim(value) else value
+    """Ready for JSON: NumPy's numbers and arrays as Python's."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray, jax.Array)) else value

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -91,47 +91,56 @@ def simulate(
         metrics=metrics,
         average=average,
     )
-    recorder = run.recorder
+    recorder, rounds, eval_every = run.recorder, run.configuration["rounds"], run.configuration["eval_every"]
     state = run.first_state()
     advance = _engine(run, engine, rounds)
     saved = None if checkpoint is None else Checkpoint(checkpoint, run.identity())
+    now = Moment(0, state)
     previous = saved.load(state) if saved else None
-    done = 0
     if previous is not None:
-        done, state, extra = previous
-        recorder.resume(extra["rows"], extra["seconds"])
+        now = Moment(*previous[:2])
+        run.resume(now.done, **previous[2])
 
     def save() -> None:
         if saved is not None:
-            saved.save(done, state, {"rows": recorder.rows, "seconds": recorder.seconds()})
+            saved.save(now.done, now.state, {"rows": recorder.rows, "seconds": recorder.seconds()})
 
-    if not recorder.rows:
-        run.evaluate(0, state)
-    diverged = run.divergence(state)
+    def evaluate_if_due() -> None:
+        due = now.done % eval_every == 0 or now.done == rounds or now.state.diverged >= 0
+        if due and (not recorder.rows or recorder.rows[-1]["round"] != now.done):
+            run.evaluate(now.done, now.state)
+
     rate, last_save = 0.0, -np.inf
     try:
         with ProgressBar(type(method).__name__, rounds, progress) as bar:
-            while done < rounds and diverged is None:
-                stop = min(rounds, (done // eval_every + 1) * eval_every)
-                wanted = min(stop - done, max(1, int(CALL_SECONDS * rate)))
+            evaluate_if_due()
+            while now.done < rounds and run.divergence(now.state) is None:
+                stop = min(rounds, (now.done // eval_every + 1) * eval_every)
+                wanted = min(stop - now.done, max(1, int(CALL_SECONDS * rate)))
                 began = time.monotonic()
-                state, count = advance(state, done, wanted)
-                rate = count / (time.monotonic() - began)
-                done = done + count if state.diverged < 0 else int(state.diverged)
-                if done == stop or state.diverged >= 0:
-                    run.evaluate(done, state)
-                    diverged = run.divergence(state)
+                state, count = advance(now.state, now.done, wanted)
+                rate = count / max(time.monotonic() - began, 1e-9)
+                done = now.done + count if state.diverged < 0 else int(state.diverged)
+                now = Moment(done, state)  # at once, for an interruption must not find them apart
+                evaluate_if_due()
                 if time.monotonic() - last_save > SAVE_SECONDS:
                     save()
                     last_save = time.monotonic()
-                bar.advance_to(done, f"objective {recorder.rows[-1]['objective']:.4g}")
+                bar.advance_to(now.done, f"objective {recorder.rows[-1]['objective']:.4g}")
         save()
     except KeyboardInterrupt:
         save()
         if saved is None:
             raise
-        raise KeyboardInterrupt(f"stopped after round {done}; the same call continues from {saved.path}") from None
-    return run.result(state, diverged)
+        raise KeyboardInterrupt(f"stopped after round {now.done}; the same call continues from {saved.path}") from None
+    return run.result(now.state, run.divergence(now.state))
+
+
+class Moment(NamedTuple):
+    """How far a run is."""
+
+    done: int  # rounds
+    state: RunState
 
 
 def _engine(run: Run, engine: str, rounds: int) -> Advance:
@@ -139,7 +148,9 @@ def _engine(run: Run, engine: str, rounds: int) -> Advance:
     checks.choice("simulate", "engine", engine, ENGINES)
     problem, method, plan = run.problem, run.method, run.plan
     against = (
-        "jax was asked for" if engine == "jax" else LinearEngine.reason_against(problem, method, plan, run.together)
+        "jax was asked for"
+        if engine == "jax"
+        else LinearEngine.reason_against(problem, method, plan, run.x0, run.together)
     )
     if engine == "linear" and against is not None:
         raise ValueError(f"simulate: engine='linear' does not apply: {against}; use engine='auto' or 'jax'")
@@ -151,7 +162,9 @@ def _engine(run: Run, engine: str, rounds: int) -> Advance:
         cohorts, count = None, wanted
         if not plan.full_participation:
             cohorts, count = plan.cohorts(done // COHORT_BLOCK), min(wanted, COHORT_BLOCK - done % COHORT_BLOCK)
-        state = _advance(problem, method, plan, run.average, rounds * plan.most_steps, state, cohorts, done, count)
+        state = _advance(
+            problem, method, plan, run.average, float(rounds * plan.most_steps), state, cohorts, done, count
+        )
         return jax.block_until_ready(state), count
 
     return advance
@@ -163,7 +176,7 @@ def _advance(
     method: LocalMethod,
     plan: Plan,
     average: Average | None,
-    total_steps: int,
+    total_steps: float,
     state: RunState,
     cohorts: jax.Array | np.ndarray | None,
     first: int,

@@ -47,6 +47,8 @@ class FedAvg(LocalMethod):
             raise ValueError(
                 "FedAvg: give server_step_size or server_optimizer, not both; the optimizer has its own step size"
             )
+        if server_optimizer is not None:
+            checks.instance("FedAvg", "server_optimizer", server_optimizer, optax.GradientTransformation)
         self.client_step_size = checks.number("FedAvg", "client_step_size", client_step_size, above=0)
         server_step_size = 1.0 if server_step_size is None else server_step_size
         self.server_step_size = checks.number("FedAvg", "server_step_size", server_step_size, above=0)

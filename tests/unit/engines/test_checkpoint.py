@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import fedlocal as fl
@@ -91,6 +93,84 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict, wo
     fl.simulate(**arguments)
     with pytest.raises(ValueError, match=words):
         fl.simulate(**(arguments | change))
+
+
+def test_another_server_optimizer_is_another_run(tmp_path: Path):
+    for rate, refused in ((0.01, False), (0.01, False), (0.5, True)):
+        method = fl.methods.FedAvg(0.05, server_optimizer=optax.adam(rate))
+        arguments = {"rounds": 10, "checkpoint": tmp_path / "c", **SAMPLING}
+        if refused:
+            with pytest.raises(ValueError, match="belongs to another run"):
+                fl.simulate(federation(), method, **arguments)
+        else:
+            fl.simulate(federation(), method, **arguments)
+
+
+def test_another_loss_of_the_same_name_is_another_run(tmp_path: Path):
+    data = fl.data.synthetic_lasso("III", dimension=8)
+
+    def run(factor: float) -> fl.Result:
+        problem = fl.Problem(lambda w, a, b: factor * (a @ w - b) ** 2, data)
+        return fl.simulate(
+            problem, fl.methods.FedAvg(0.01), rounds=1, local_steps=1, x0=np.zeros(8), checkpoint=tmp_path / "c"
+        )
+
+    run(1.0)
+    run(1.0)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        run(2.0)
+
+
+def test_fewer_rounds_than_the_checkpoint_has_are_refused(tmp_path: Path):
+    fl.simulate(federation(), METHOD, rounds=20, checkpoint=tmp_path / "c", **SAMPLING)
+    with pytest.raises(ValueError, match="at round 20 already"):
+        fl.simulate(federation(), METHOD, rounds=10, checkpoint=tmp_path / "c", **SAMPLING)
+
+
+def test_a_continued_history_is_that_of_an_uninterrupted_run(tmp_path: Path):
+    whole = fl.simulate(federation(), METHOD, rounds=40, **SAMPLING)
+    fl.simulate(federation(), METHOD, rounds=17, checkpoint=tmp_path / "c", **SAMPLING)
+    assert same_run(whole, fl.simulate(federation(), METHOD, rounds=40, checkpoint=tmp_path / "c", **SAMPLING))
+
+
+@pytest.mark.parametrize("at", [20, 40])
+def test_ctrl_c_during_an_evaluation_loses_no_row(tmp_path: Path, at: int):
+    seen: list[int] = []
+
+    def fragile(x: dict) -> float:
+        seen.append(1)
+        if len(seen) == at // 10 + 1:
+            raise KeyboardInterrupt
+        return 1.0
+
+    arguments = {"rounds": 40, "checkpoint": tmp_path / "c", "metrics": [fragile], **SAMPLING}
+    with pytest.raises(KeyboardInterrupt, match=f"stopped after round {at}"):
+        fl.simulate(federation(), METHOD, **arguments)
+    resumed = fl.simulate(federation(), METHOD, **arguments)
+    assert resumed.history["round"].tolist() == [0, 10, 20, 30, 40]
+    assert same_run(resumed, fl.simulate(federation(), METHOD, **(arguments | {"checkpoint": None})))
+
+
+def test_a_diverged_run_stays_diverged(tmp_path: Path):
+    arguments = {"rounds": 20, "checkpoint": tmp_path / "c", "local_steps": 3}
+    results = []
+    for _ in range(2):
+        with pytest.warns(fl.DivergenceWarning):
+            results.append(fl.simulate(federation(), fl.methods.FedAvg(1e60), **arguments))
+    assert results[0].diverged == results[1].diverged
+    assert len(results[0].history) == len(results[1].history)
+
+
+def test_numbers_of_numpy_and_jax_can_be_saved(tmp_path: Path):
+    metrics = [lambda x: {"largest": jnp.max(x["weights"])}]
+    arguments = {"rounds": np.int64(2), "seed": np.int64(1), "local_steps": np.int64(2), "metrics": metrics}
+    fl.simulate(federation(), METHOD, checkpoint=tmp_path / "c", **arguments)
+
+
+def test_an_empty_file_is_refused(tmp_path: Path):
+    (tmp_path / "c").touch()
+    with pytest.raises(ValueError, match="is not a checkpoint of fedlocal"):
+        fl.simulate(federation(), METHOD, rounds=1, checkpoint=tmp_path / "c", **SAMPLING)
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path):

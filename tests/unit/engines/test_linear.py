@@ -81,7 +81,8 @@ def test_float32_stays_close_over_a_thousand_steps(name: str):
 @pytest.mark.parametrize("step_size", [0.1, 20.0, 40.0, 80.0])
 def test_a_strong_penalty_does_not_underflow(step_size: float):
     """l2 times the step size of 0.4, 0.8 and 1.6: the linear part shrinks, or turns its sign, at every one of 200 steps."""
-    fused, generic = both(problem(), fl.methods.FedAvg(step_size), rounds=2, local_steps=200, batch_size=1)
+    penalised = fl.problems.Logistic(problem().data, l2=0.02)  # such steps throw a free intercept about
+    fused, generic = both(penalised, fl.methods.FedAvg(step_size), rounds=2, local_steps=200, batch_size=1)
     assert closeness(fused.x, generic.x) < 1e-9 * np.abs(generic.x["weights"]).max()
 
 
@@ -141,6 +142,12 @@ def test_divergence_is_noticed_in_the_same_round():
         (problem, METHODS["fed_avg"], {"average": "third_order"}, "look at every local step"),
         (problem, fl.methods.FedAc(alpha=1.0, beta=1.0, eta=0.1, gamma=0.1), {}, "cannot be inverted"),
         (lambda: dense_problem(), METHODS["fed_avg"], {}, "features are dense"),
+        (
+            problem,
+            METHODS["fed_avg"],
+            {"x0": {"weights": np.zeros(20, np.float16), "intercept": np.zeros((), np.float16)}},
+            "float16",
+        ),
     ],
 )
 def test_where_it_does_not_apply_it_says_why_and_auto_takes_jax(
@@ -154,6 +161,31 @@ def test_where_it_does_not_apply_it_says_why_and_auto_takes_jax(
 
 def dense_problem() -> fl.problems.LeastSquares:
     return fl.problems.LeastSquares(fl.FederatedData.from_clients([(np.ones((3, 2)), np.ones(3))]))
+
+
+def test_epochs_of_large_clients_take_the_rows_that_jax_takes():
+    """More than 512 examples are shuffled by sorting, whose indices are 64-bit in this precision."""
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random_array((1200, 20), density=0.1, rng=rng, format="csr")
+    y = np.where(rng.random(1200) < 0.5, 1.0, -1.0)
+    data = fl.FederatedData.from_groups((X, y), np.arange(1200) // 600)
+    fused, generic = both(fl.problems.Logistic(data), fl.methods.FedAvg(0.5), rounds=2, local_epochs=1, batch_size=7)
+    assert closeness(fused.x, generic.x) < 1e-12
+
+
+def test_a_subclass_that_changes_the_loss_or_the_step_is_not_taken_for_its_parent():
+    class Absolute(fl.problems.LeastSquares):
+        def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
+            return jnp.abs(scores - targets)
+
+    class Sign(fl.methods.FedAvg):
+        def step(self, client: Any, grad_fn: Any) -> Any:
+            return jax.tree.map(lambda a, g: a - 0.1 * jnp.sign(g), client, grad_fn(client))
+
+    squares = problem("squares")
+    arguments = {"rounds": 1, "local_steps": 2, "batch_size": 1}
+    for other, method in ((Absolute(squares.data), METHODS["fed_avg"]), (squares, Sign(0.1))):
+        assert fl.simulate(other, method, **arguments).provenance["configuration"]["engine"] == "jax"
 
 
 @pytest.mark.parametrize("name", METHODS)

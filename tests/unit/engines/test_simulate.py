@@ -142,6 +142,20 @@ def test_the_piecewise_quadratic_drifts_to_the_flat_side():
     assert float(result.x) < -4 * error
 
 
+def test_very_long_runs_can_be_asked_for():
+    """rounds times local_steps beyond 32 bits: the first rounds run, and Ctrl-C stops them."""
+    problem, stop = fl.problems.quadratics(matrices=[[[1.0]]], optima=[[1.0]]), [0]
+
+    def patience(x: np.ndarray) -> float:
+        stop[0] += 1
+        if stop[0] == 3:
+            raise KeyboardInterrupt
+        return 0.0
+
+    with pytest.raises(KeyboardInterrupt):
+        fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=10**6, local_steps=5000, metrics=[patience])
+
+
 def test_the_result_knows_who_took_part():
     """Only clients 0 and 1 have examples with a non-zero first feature; its weight moves when one of them takes part."""
     clients = [(np.eye(2)[[0 if m < 2 else 1]], np.ones(1)) for m in range(6)]
