@@ -72,6 +72,10 @@ METHODS: dict[str, tuple[Call, tuple[str, ...]]] = {
         lambda: M.FedAvg(0.1, 1.0, optax.adam(0.1)),
         ("FedAvg", "server_step_size", "server_optimizer", "not both"),
     ),
+    "server_optimizer_by_name": (
+        lambda: M.FedAvg(0.1, server_optimizer="adam"),
+        ("FedAvg", "server_optimizer must be a GradientTransformation", "'adam'"),
+    ),
     "fed_ac_alpha": (
         lambda: M.FedAc(alpha=0.5, beta=2.0, eta=0.1, gamma=0.1),
         ("FedAc", "alpha must be >= 1", "0.5"),
@@ -283,6 +287,8 @@ ENGINE: dict[str, tuple[Call, tuple[str, ...]]] = {
         ("Oracle", "weights='examples'", "'uniform'"),
     ),
     "metric_not_callable": (run(metrics=[3]), ("metrics", "functions of the parameters", "3")),
+    "metric_class": (run(metrics=[fl.metrics.Density]), ("metrics", "class Density", "Density(...)")),
+    "engine": (run(engine="numpy"), ("engine", "'auto', 'jax', 'linear'", "'numpy'")),
     "metric_outside_a_list": (run(metrics=fl.metrics.Density()), ("metrics", "list", "Density")),
     "sparse_recovery": (run(metrics=[fl.metrics.SparseRecovery(np.ones(5))]), ("SparseRecovery", "5 weights", "3")),
     "frobenius_error": (run(metrics=[fl.metrics.FrobeniusError(np.ones(5))]), ("FrobeniusError", "5 weights", "3")),

@@ -258,6 +258,14 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: FederatedData.from_clients([(X, np.array(["yes", "no", "yes"]))]),
         "^FederatedData: array 1 must hold numbers, got ",
     ),
+    "groups_of_one_array": (
+        lambda: FederatedData.from_groups(X, [0, 0, 1]),
+        r"^FederatedData.from_groups: arrays must be a tuple such as \(X, y\), got ",
+    ),
+    "one_tuple_instead_of_a_list_of_clients": (
+        lambda: FederatedData.from_clients((X, Y)),
+        r"^FederatedData.from_clients: clients must be a list with one \(X, y\) per client",
+    ),
     "rows_that_do_not_exist": (
         lambda: FederatedData([X, Y], [0, 2], [2, 2]),
         "^FederatedData: client 1 .* 3",
