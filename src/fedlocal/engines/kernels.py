@@ -31,7 +31,6 @@ class Sampling(NamedTuple):
     seed: np.uint32
     first: np.uint32  # round
     steps: int
-    batch: int | None
 
 
 class ServerStep(NamedTuple):

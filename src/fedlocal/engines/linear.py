@@ -30,7 +30,7 @@ class LinearEngine:
     """Rounds of an affine method on LeastSquares or Logistic with sparse features."""
 
     def __init__(self, problem: Logistic | LeastSquares, method: LocalMethod, plan: Plan, x0: Params):
-        self.problem, self.method, self.plan = problem, method, plan
+        self.problem, self.plan = problem, plan
         self.dtype = x0["weights"].dtype
         self.rows = _rows(problem, self.dtype)
         affine = method.affine(plan.most_steps)
@@ -117,8 +117,8 @@ class LinearEngine:
             drawn = np.asarray(draws.rows).astype(np.uint32)[:count]
             shares = shares if draws.weights is None else np.asarray(draws.weights, self.dtype)[:count]
         clients = np.array(cohorts[place : place + count], np.uint32, order="C")
-        seed, steps, batch = np.uint32(self.plan.seed), self.plan.most_steps, self.plan.batch_size
-        return Sampling(drawn, shares, clients, self.starts, self.sizes, seed, np.uint32(first), steps, batch)
+        seed, steps = np.uint32(self.plan.seed), self.plan.most_steps
+        return Sampling(drawn, shares, clients, self.starts, self.sizes, seed, np.uint32(first), steps)
 
 
 def _states_its_own_affine_form(method: LocalMethod) -> bool:

@@ -179,6 +179,7 @@ def _cohorts(seed: int, clients: int, per_round: int, block: int) -> np.ndarray:
     for row in table:
         row[:] = rng.choice(clients, per_round, replace=False, shuffle=False)
     table.sort(axis=1)
+    table.setflags(write=False)  # it is shared by all who ask again
     return table
 
 

@@ -138,10 +138,8 @@ class Run:
 
 
 def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, seed: int) -> Params:
-    default = problem.init if x0 is None else None
-    x0 = problem.init(jax.random.key(seed)) if default else x0
-    leaves = jax.tree.leaves(x0)
-    if not leaves:
+    x0 = problem.init(jax.random.key(seed)) if x0 is None else x0
+    if not jax.tree.leaves(x0):
         raise ValueError(f"{owner}: x0 must hold at least one array, got {x0!r}")
     x0 = jax.tree.map(lambda a: _floating(owner, a), x0)
     if not all(np.isfinite(a).all() for a in jax.tree.leaves(x0)):

@@ -1,5 +1,6 @@
 """How figures look here: one colour per method, everywhere the same."""
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from fedlocal.engines.checkpoint import write_atomically
 
 COLORS = {
     "FedDualAvg": "#0b6e4f",
@@ -45,5 +48,6 @@ def panels(count: int, path: Path, title: str, width: float = 4.6, height: float
         axes = figure.subplots(1, count, squeeze=False)[0].tolist()
         figure.suptitle(title, x=0.01, ha="left", fontsize=12.5)
         yield axes
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png")
+        write_atomically(path, picture.getvalue())
