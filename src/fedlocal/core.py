@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 Params: TypeAlias = Any  # a pytree of arrays: the point x, or anything of its shape (gradients, dual points)
 Scalar: TypeAlias = Any  # a number, or an array of shape (), or a traced value
@@ -101,6 +102,15 @@ class Regularizer(eqx.Module):
         """How far x is outside the constraint; zero for what is finite everywhere."""
         return jnp.zeros((), x.dtype)
 
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        """psi^*(y) = max_x <y, x> - psi(x) for one array; inf outside its domain. Only duality gaps need it."""
+        raise TypeError(f"{type(self).__name__} has no conjugate")
+
+    def array_gauge(self, y: jax.Array) -> jax.Array:
+        """The smallest c >= 0 for which psi^*(y / c) is finite: the dual norm over the strength for a norm, 0 for what has
+        a conjugate that is finite everywhere."""
+        return jnp.zeros((), y.dtype)
+
     def parts(self, x: Params) -> "list[Regularizer]":
         """The regulariser of each array of x, in the order of `jax.tree.leaves`."""
         from fedlocal.regularizers.zero import Zero
@@ -124,13 +134,28 @@ class Regularizer(eqx.Module):
         each = [r.array_violation(a) for r, a in zip(self.parts(x), jax.tree.leaves(x), strict=True)]
         return jnp.max(jnp.stack(each))
 
+    def conjugate(self, y: Params) -> jax.Array:
+        """psi^*(y) = max_x <y, x> - psi(x)."""
+        return sum(
+            (r.array_conjugate(a) for r, a in zip(self.parts(y), jax.tree.leaves(y), strict=True)), jnp.zeros(())
+        )
+
+    def gauge(self, y: Params) -> jax.Array:
+        """The smallest c >= 0 for which psi^*(y / c) is finite."""
+        each = [r.array_gauge(a) for r, a in zip(self.parts(y), jax.tree.leaves(y), strict=True)]
+        return jnp.max(jnp.stack(each))
+
     def _map(self, fn: Callable[["Regularizer", jax.Array], jax.Array], x: Params) -> Params:
         leaves, treedef = jax.tree.flatten(x)
         return jax.tree.unflatten(treedef, [fn(r, a) for r, a in zip(self.parts(x), leaves, strict=True)])
 
 
 class MirrorMap(eqx.Module):
-    """h, a distance-generating function, known by two maps between primal and dual points."""
+    """h, a distance-generating function, known by its value and two maps between primal and dual points."""
+
+    def value(self, x: Params) -> jax.Array:
+        """h(x). Only divergences need it."""
+        raise TypeError(f"{type(self).__name__} has no value")
 
     @abstractmethod
     def grad(self, x: Params) -> Params:
@@ -142,6 +167,20 @@ class MirrorMap(eqx.Module):
     @abstractmethod
     def conjugate_grad(self, y: Params, regularizer: Regularizer, t: Scalar) -> Params:
         """grad (h + t psi)^*(y) = argmin_x h(x) + t psi(x) - <y, x>: from the dual to the primal."""
+
+    def divergence(self, x: Params, z: Params) -> jax.Array:
+        """The Bregman divergence D_h(x, z) = h(x) - h(z) - <grad h(z), x - z>."""
+        return self.value(x) - self.value(z) - optax.tree.vdot(self.grad(z), optax.tree.sub(x, z))
+
+    def generalized_divergence(self, x: Params, y: Params, regularizer: Regularizer, t: Scalar) -> jax.Array:
+        r"""The divergence of g = h + t psi, which need not be differentiable, from the primal point of a dual point y.
+
+        g(x) - g(z) - <y, x - z> with z = grad g^*(y); at least D_h(x, z).
+        Reference: dissertation, definition generalized_bregman. Differs from it: nothing.
+        """
+        z = self.conjugate_grad(y, regularizer, t)
+        psi = t * (regularizer.value(x) - regularizer.value(z))
+        return self.value(x) - self.value(z) + psi - optax.tree.vdot(y, optax.tree.sub(x, z))
 
 
 class Affine(NamedTuple):

@@ -49,6 +49,9 @@ class Blocks(Regularizer):
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
         raise self._not_an_array()
 
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        raise self._not_an_array()
+
     def _not_an_array(self) -> TypeError:
         return TypeError(f"Blocks: acts on parameters with named parts {list(self.blocks)}, got a single array")
 

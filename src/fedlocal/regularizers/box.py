@@ -6,13 +6,14 @@ import numpy as np
 
 from fedlocal import checks
 from fedlocal.core import Regularizer, Scalar
+from fedlocal.regularizers import gauges
 from fedlocal.regularizers.balls import indicator
 
 
 class Box(Regularizer):
     r"""psi(x) = 0 if lower <= x <= upper in every coordinate, else inf. Bounds are numbers or arrays; +-inf is allowed.
 
-    prox: clipping, whatever t.
+    prox: clipping, whatever t. psi^*(y) = sum_i max(lower_i y_i, upper_i y_i).
     Reference: dissertation, eq. FCO with a constraint. Differs from it: nothing.
 
     >>> Box(-1.0, 1.0).prox(jnp.array([2.0, 0.5]), 1.0).tolist()
@@ -41,6 +42,20 @@ class Box(Regularizer):
     def array_violation(self, x: jax.Array) -> jax.Array:
         self._check_shape(x)
         return jnp.max(jnp.maximum(jnp.maximum(self.lower - x, x - self.upper), 0))
+
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        bound = self._bound(y)
+        return jnp.sum(jnp.where(jnp.isfinite(bound), bound * y, 0)).astype(y.dtype) + self.array_gauge(y)
+
+    def array_gauge(self, y: jax.Array) -> jax.Array:
+        # pushes against a bound that is not there: none are allowed beyond rounding, whatever their scale
+        unbounded = jnp.where(jnp.isfinite(self._bound(y)), 0, jnp.abs(y))
+        return gauges.cone(jnp.max(unbounded), jnp.maximum(jnp.max(jnp.abs(y)), 1))
+
+    def _bound(self, y: jax.Array) -> jax.Array:
+        """The bound that y pushes x against."""
+        self._check_shape(y)
+        return jnp.where(y > 0, self.upper, self.lower)
 
     def _check_shape(self, x: jax.Array) -> None:
         for bound in (self.lower, self.upper):

@@ -5,12 +5,13 @@ import jax.numpy as jnp
 
 from fedlocal import checks
 from fedlocal.core import Regularizer, Scalar
+from fedlocal.regularizers import gauges
 
 
 class L1(Regularizer):
     r"""psi(x) = strength * ||x||_1.
 
-    prox: soft thresholding, sign(x) max(|x| - t strength, 0).
+    prox: soft thresholding, sign(x) max(|x| - t strength, 0). psi^*(y) = 0 if ||y||_inf <= strength, else inf.
     Reference: dissertation, section on composite optimisation (proximal gradient method). Differs from it: nothing.
 
     >>> L1(1.0).prox(jnp.array([3.0, -0.5, -2.0]), 1.0).tolist()
@@ -30,3 +31,9 @@ class L1(Regularizer):
 
     def array_subgradient(self, x: jax.Array) -> jax.Array:
         return self.strength * jnp.sign(x)
+
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        return gauges.unit_ball(self.array_gauge(y))
+
+    def array_gauge(self, y: jax.Array) -> jax.Array:
+        return gauges.ratio(jnp.max(jnp.abs(y)), self.strength)

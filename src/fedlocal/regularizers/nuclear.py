@@ -1,16 +1,19 @@
-"""Nuclear: the sum of singular values, which makes a matrix low-rank."""
+"""Nuclear, NuclearBall: the sum of singular values, which makes a matrix low-rank."""
 
 import jax
 import jax.numpy as jnp
 
 from fedlocal import checks
 from fedlocal.core import Regularizer, Scalar
+from fedlocal.regularizers import gauges
+from fedlocal.regularizers.balls import indicator, onto_l1_ball
 
 
 class Nuclear(Regularizer):
     r"""psi(X) = strength * ||X||_nuc = strength * sum_i sigma_i(X), for matrices.
 
     prox: soft thresholding of the singular values, U max(S - t strength, 0) V'.
+    psi^*(Y) = 0 if the largest singular value of Y is <= strength, else inf.
     Reference: dissertation, eq. fed:matrix:estimation. Differs from it: nothing.
 
     >>> X = Nuclear(1.0).prox(jnp.diag(jnp.array([3.0, 0.5])), 1.0)
@@ -24,19 +27,71 @@ class Nuclear(Regularizer):
         self.strength = checks.number("Nuclear", "strength", strength, at_least=0)
 
     def array_value(self, x: jax.Array) -> jax.Array:
-        return self.strength * jnp.sum(jnp.linalg.svd(_matrix(x), compute_uv=False))
+        return self.strength * jnp.sum(_singular_values("Nuclear", x))
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
-        u, s, vt = jnp.linalg.svd(_matrix(x), full_matrices=False)
-        return (u * jnp.maximum(s - t * self.strength, 0)) @ vt
+        u, s, vt = _svd("Nuclear", x)
+        return _product(u * jnp.maximum(s - t * self.strength, 0), vt)
 
     def array_subgradient(self, x: jax.Array) -> jax.Array:
-        u, s, vt = jnp.linalg.svd(_matrix(x), full_matrices=False)
+        u, s, vt = _svd("Nuclear", x)
         positive = s > jnp.finfo(x.dtype).eps * max(x.shape) * s[0]
-        return self.strength * (u * positive) @ vt
+        return self.strength * _product(u * positive, vt)
+
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        return gauges.unit_ball(self.array_gauge(y))
+
+    def array_gauge(self, y: jax.Array) -> jax.Array:
+        return gauges.ratio(_singular_values("Nuclear", y)[0], self.strength)
 
 
-def _matrix(x: jax.Array) -> jax.Array:
+class NuclearBall(Regularizer):
+    r"""psi(X) = 0 if ||X||_nuc = sum_i sigma_i(X) <= radius, else inf, for matrices.
+
+    prox: Euclidean projection onto the ball, whatever t: the singular values are projected onto the l1 ball.
+    psi^*(Y) = radius times the largest singular value of Y.
+    Reference: dissertation, eq. FCO with a constraint. Differs from it: nothing.
+
+    >>> X = NuclearBall(2.0).prox(jnp.diag(jnp.array([3.0, 0.5])), 1.0)
+    >>> [round(float(v), 5) for v in jnp.diag(X)]
+    [2.0, 0.0]
+    """
+
+    radius: Scalar
+
+    def __init__(self, radius: Scalar):
+        self.radius = checks.number("NuclearBall", "radius", radius, above=0)
+
+    def array_value(self, x: jax.Array) -> jax.Array:
+        return indicator(self.array_violation(x), self.radius)
+
+    def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
+        u, s, vt = _svd("NuclearBall", x)
+        # a point inside is returned as it came, without the rounding of its decomposition
+        return jnp.where(jnp.sum(s) > self.radius, _product(u * onto_l1_ball(s, self.radius), vt), x)
+
+    def array_violation(self, x: jax.Array) -> jax.Array:
+        return jnp.maximum(jnp.sum(_singular_values("NuclearBall", x)) - self.radius, 0)
+
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        return self.radius * _singular_values("NuclearBall", y)[0]
+
+
+def _svd(owner: str, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    u, s, vt = jnp.linalg.svd(_matrix(owner, x), full_matrices=False)
+    return u, s, vt
+
+
+def _singular_values(owner: str, x: jax.Array) -> jax.Array:
+    return jnp.linalg.svd(_matrix(owner, x), compute_uv=False)
+
+
+def _product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """left @ right in full precision: the default of an accelerator would cost the digits that the SVD has."""
+    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
+
+
+def _matrix(owner: str, x: jax.Array) -> jax.Array:
     if x.ndim != 2:
-        raise ValueError(f"Nuclear: acts on matrices, got an array of shape {x.shape}; name the matrix with Blocks")
+        raise ValueError(f"{owner}: acts on matrices, got an array of shape {x.shape}; name the matrix with Blocks")
     return x

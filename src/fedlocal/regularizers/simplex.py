@@ -11,7 +11,7 @@ from fedlocal.regularizers.balls import indicator, onto_simplex
 class Simplex(Regularizer):
     r"""psi(x) = 0 if x >= 0 and sum(x) = total, else inf.
 
-    prox: Euclidean projection onto the simplex, whatever t.
+    prox: Euclidean projection onto the simplex, whatever t. psi^*(y) = total max_i y_i.
     Reference: dissertation, eq. FCO with a constraint; the natural partner of the entropy. Differs from it: nothing.
 
     >>> Simplex(1.0).prox(jnp.array([2.0, 0.0]), 1.0).tolist()
@@ -31,3 +31,6 @@ class Simplex(Regularizer):
 
     def array_violation(self, x: jax.Array) -> jax.Array:
         return jnp.maximum(jnp.max(-x), jnp.abs(jnp.sum(x) - self.total))
+
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        return self.total * jnp.max(y)

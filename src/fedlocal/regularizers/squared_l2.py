@@ -5,12 +5,13 @@ import jax.numpy as jnp
 
 from fedlocal import checks
 from fedlocal.core import Regularizer, Scalar
+from fedlocal.regularizers import gauges
 
 
 class SquaredL2(Regularizer):
     r"""psi(x) = strength / 2 * ||x||_2^2.
 
-    prox: x / (1 + t strength).
+    prox: x / (1 + t strength). psi^*(y) = ||y||_2^2 / (2 strength).
     Reference: dissertation, section on composite optimisation. Differs from it: the factor 1/2, so that `strength` is the
     modulus of strong convexity.
 
@@ -31,3 +32,9 @@ class SquaredL2(Regularizer):
 
     def array_subgradient(self, x: jax.Array) -> jax.Array:
         return self.strength * x
+
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        return gauges.over_curvature(jnp.sum(y**2) / 2, self.strength, gauges.unit_ball(self.array_gauge(y)))
+
+    def array_gauge(self, y: jax.Array) -> jax.Array:
+        return gauges.over_curvature(jnp.zeros((), y.dtype), self.strength, gauges.cone(jnp.max(jnp.abs(y)), 1.0))

@@ -1,0 +1,45 @@
+"""ElasticNet: sparse as L1, and strongly convex as weight decay."""
+
+import jax
+import jax.numpy as jnp
+
+from fedlocal import checks
+from fedlocal.core import Regularizer, Scalar
+from fedlocal.regularizers import gauges
+from fedlocal.regularizers.l1 import L1
+
+
+class ElasticNet(Regularizer):
+    r"""psi(x) = l1 * ||x||_1 + l2 / 2 * ||x||_2^2.
+
+    prox: soft thresholding, then shrinking, sign(x) max(|x| - t l1, 0) / (1 + t l2).
+    psi^*(y) = sum_i max(|y_i| - l1, 0)^2 / (2 l2); that of L1(l1) when l2 = 0.
+    Reference: Zou and Hastie, Regularization and variable selection via the elastic net (2005). Differs from it: the factor
+    1/2, and each term has its own strength.
+
+    >>> ElasticNet(1.0, 1.0).prox(jnp.array([3.0, -0.5]), 1.0).tolist()
+    [1.0, -0.0]
+    """
+
+    l1: Scalar
+    l2: Scalar
+
+    def __init__(self, l1: Scalar, l2: Scalar):
+        self.l1 = checks.number("ElasticNet", "l1", l1, at_least=0)
+        self.l2 = checks.number("ElasticNet", "l2", l2, at_least=0)
+
+    def array_value(self, x: jax.Array) -> jax.Array:
+        return self.l1 * jnp.sum(jnp.abs(x)) + self.l2 / 2 * jnp.sum(x**2)
+
+    def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
+        return L1(self.l1).array_prox(x, t) / (1 + t * self.l2)
+
+    def array_subgradient(self, x: jax.Array) -> jax.Array:
+        return self.l1 * jnp.sign(x) + self.l2 * x
+
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        excess = jnp.maximum(jnp.abs(y) - self.l1, 0).astype(y.dtype)
+        return gauges.over_curvature(jnp.sum(excess**2) / 2, self.l2, L1(self.l1).array_conjugate(y))
+
+    def array_gauge(self, y: jax.Array) -> jax.Array:
+        return gauges.over_curvature(jnp.zeros((), y.dtype), self.l2, L1(self.l1).array_gauge(y))
