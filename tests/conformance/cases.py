@@ -1,4 +1,8 @@
-"""The table of all methods: every conformance test runs each row. A new method adds one row here."""
+"""The tables of the conformance tests. A new method adds one row to CASES, a new psi or h rows to PAIRS.
+
+Every test runs each row of CASES. PAIRS are further psi and h of FedMiD and FedDualAvg, `h_psi`: there only the formulas
+are new, so they skip the comparison of the engines and all samplings but one.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,14 +28,27 @@ def _ac(parameters: tuple[float, float, float]) -> Callable:
     return lambda x0, rounds, mask: transcripts.fed_ac(x0, rounds, alpha, beta, ETA, gamma)
 
 
-def _composite(name: str, make_psi: Callable, prox_on_clients: bool) -> Callable:
-    run = getattr(transcripts, name)
-    return lambda x0, rounds, mask: run(x0, rounds, ETA, SERVER_ETA, make_psi(mask), prox_on_clients)
-
-
-def _entropic(name: str, prox_on_clients: bool) -> Callable:
-    run = getattr(transcripts, name)
-    return lambda x0, rounds, mask: run(x0, rounds, ETA, SERVER_ETA, 0.3, mask, prox_on_clients)
+def _composite(
+    label: str,
+    psi: fl.Regularizer,
+    make: Callable,
+    h: fl.MirrorMap | None = None,
+    osp: tuple[bool, ...] = (False, True),
+    positive: bool = False,
+) -> dict[str, Case]:
+    """FedMiD and FedDualAvg, with and without (`_osp`) the proximal map on the clients; make(mask): psi in NumPy."""
+    rows, suffix, geometry = {}, "" if h is None else "_bregman", {} if h is None else {"mirror_map": h}
+    for name, method in (("fed_mid", fl.methods.FedMiD), ("fed_dual_avg", fl.methods.FedDualAvg)):
+        run = getattr(transcripts, name + suffix)
+        for only_server in osp:
+            rows[f"{name}_{label}" + ("_osp" if only_server else "")] = Case(
+                method(ETA, SERVER_ETA, psi, prox_on_clients=not only_server, **geometry),
+                lambda x0, rounds, mask, run=run, prox=not only_server: run(
+                    x0, rounds, ETA, SERVER_ETA, make(mask), prox
+                ),
+                positive,
+            )
+    return rows
 
 
 PSIS: dict[str, tuple[fl.Regularizer, Callable]] = {
@@ -83,25 +100,60 @@ CASES: dict[str, Case] = {
     ),
 }
 for _name, (_psi, _make) in PSIS.items():
-    for _osp in (False, True):
-        _label = _name + ("_osp" if _osp else "")
-        CASES[f"fed_mid_{_label}"] = Case(
-            fl.methods.FedMiD(ETA, SERVER_ETA, _psi, prox_on_clients=not _osp), _composite("fed_mid", _make, not _osp)
-        )
-        CASES[f"fed_dual_avg_{_label}"] = Case(
-            fl.methods.FedDualAvg(ETA, SERVER_ETA, _psi, prox_on_clients=not _osp),
-            _composite("fed_dual_avg", _make, not _osp),
-        )
-for _osp in (False, True):
-    _label = "entropy_osp" if _osp else "entropy"
-    _kwargs = {
-        "regularizer": fl.regularizers.L1(0.3),
-        "mirror_map": fl.mirrors.Entropy(),
-        "prox_on_clients": not _osp,
-    }
-    CASES[f"fed_mid_{_label}"] = Case(
-        fl.methods.FedMiD(ETA, SERVER_ETA, **_kwargs), _entropic("fed_mid_entropy", not _osp), positive=True
-    )
-    CASES[f"fed_dual_avg_{_label}"] = Case(
-        fl.methods.FedDualAvg(ETA, SERVER_ETA, **_kwargs), _entropic("fed_dual_avg_entropy", not _osp), positive=True
-    )
+    CASES |= _composite(_name, _psi, _make)
+CASES |= _composite(
+    "entropy_l1",
+    fl.regularizers.L1(0.3),
+    lambda mask: transcripts.entropy_l1(0.3, mask),
+    fl.mirrors.Entropy(),
+    positive=True,
+)
+
+MORE_PSIS: dict[str, tuple[fl.Regularizer, Callable]] = {
+    "elastic_net": (fl.regularizers.ElasticNet(0.3, 0.4), lambda mask: transcripts.elastic_net(0.3, 0.4, mask)),
+    "l2_norm": (fl.regularizers.L2Norm(0.6), lambda mask: transcripts.l2_norm(0.6, mask)),
+    "group_l1": (fl.regularizers.GroupL1(0.5), lambda mask: transcripts.group_l1(0.5, [[1, 2, 3], [4, 5, 6]])),
+    "l_inf": (fl.regularizers.LInf(0.6), lambda mask: transcripts.l_inf(0.6, mask)),
+    "nuclear_ball": (fl.regularizers.NuclearBall(0.4), lambda mask: transcripts.nuclear_ball(0.4, mask, (2, 3))),
+    "non_negative": (fl.regularizers.NonNegative(), lambda mask: transcripts.non_negative(mask)),
+    "l_inf_ball": (fl.regularizers.LInfBall(0.15), lambda mask: transcripts.l_inf_ball(0.15, mask)),
+}
+D = np.array([1.0, 0.5, 2.0, 3.0, 0.7, 1.2, 4.0])  # of the diagonal quadratic: the intercept's, then the weights'
+P_NORM, DIAGONAL = (
+    fl.mirrors.PNorm(1.5),
+    fl.mirrors.DiagonalQuadratic({"weights": D[1:].reshape(2, 3), "intercept": 1.0}),
+)
+MIRRORS: dict[str, tuple[fl.MirrorMap, fl.Regularizer, Callable]] = {
+    "entropy_simplex": (
+        fl.mirrors.Entropy(),
+        fl.regularizers.Simplex(0.28),
+        lambda mask: transcripts.entropy_simplex(0.28, mask),
+    ),
+    "entropy_box": (
+        fl.mirrors.Entropy(),
+        fl.regularizers.Box(0.01, 0.11),
+        lambda mask: transcripts.entropy_box(0.01, 0.11, mask),
+    ),
+    "p_norm_zero": (P_NORM, fl.regularizers.Zero(), lambda mask: transcripts.p_norm_l1(1.5, 0.0, mask)),
+    "p_norm_l1": (P_NORM, fl.regularizers.L1(0.3), lambda mask: transcripts.p_norm_l1(1.5, 0.3, mask)),
+    "diagonal_l1": (
+        DIAGONAL,
+        fl.regularizers.L1(0.3),
+        lambda mask: transcripts.diagonal_elastic_net(D, 0.3, 0.0, mask),
+    ),
+    "diagonal_elastic_net": (
+        DIAGONAL,
+        fl.regularizers.ElasticNet(0.3, 0.4),
+        lambda mask: transcripts.diagonal_elastic_net(D, 0.3, 0.4, mask),
+    ),
+    "diagonal_box": (
+        DIAGONAL,
+        fl.regularizers.Box(-0.1, 0.2),
+        lambda mask: transcripts.diagonal_box(D, -0.1, 0.2, mask),
+    ),
+}
+PAIRS: dict[str, Case] = {}
+for _name, (_psi, _make) in MORE_PSIS.items():
+    PAIRS |= _composite(_name, _psi, _make, osp=(False,))
+for _name, (_h, _psi, _make) in MIRRORS.items():
+    PAIRS |= _composite(_name, _psi, _make, _h, positive="entropy" in _name)

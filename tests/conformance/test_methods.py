@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedlocal as fl
-from conformance.cases import CASES
+from conformance.cases import CASES, PAIRS
 from conformance.federation import MASK, closeness, federation, flat, rounds_of, start
 from fedlocal import wire
 
@@ -17,12 +17,15 @@ SAMPLING: dict[str, dict[str, Any]] = {
     "replacement_partial": {"local_steps": 4, "batch_size": 2, "clients_per_round": 2, "weights": "uniform"},
     "unequal_steps": {"local_steps": [1, 4, 2, 3, 5], "batch_size": 2, "weights": "examples"},
 }
+ROWS = CASES | PAIRS
 
 
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "sampling"),
+    [(name, sampling) for name in CASES for sampling in SAMPLING] + [(name, "unequal_steps") for name in PAIRS],
+)
 def test_agrees_with_the_transcript(name: str, sampling: str):
-    case, problem, x0 = CASES[name], federation(), start(CASES[name].positive)
+    case, problem, x0 = ROWS[name], federation(), start(ROWS[name].positive)
     arguments = SAMPLING[sampling]
     points: list[dict] = []
     result = fl.simulate(
@@ -53,20 +56,20 @@ def test_simulate_equals_loop(name: str):
     np.testing.assert_allclose(fast.history[columns], slow.history[columns], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ROWS)
 def test_state_survives_serialisation(name: str):
-    server = CASES[name].method.init(jax.tree.map(np.asarray, start(True)))
+    server = ROWS[name].method.init(jax.tree.map(np.asarray, start(True)))
     again = wire.from_bytes(wire.to_bytes(server), server)
     assert jax.tree.structure(again) == jax.tree.structure(server)
     assert closeness(again, server) == 0
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ROWS)
 def test_vmap_over_the_method(name: str):
     """A sweep is one vmap over a method whose numbers are arrays; each cell equals the method on its own."""
-    method = CASES[name].method
-    scales = np.array([0.5, 1.0])
-    many = jax.tree.map(lambda leaf: leaf * scales, method)
+    method = ROWS[name].method
+    scales = np.array([1.0, 1.25])  # 1.25 keeps the p of a p-norm between 1 and 2
+    many = jax.tree.map(lambda leaf: np.multiply.outer(scales, leaf), method)
 
     def two_steps(method: fl.LocalMethod) -> Any:
         server = method.init(start(True))

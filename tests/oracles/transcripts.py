@@ -125,6 +125,206 @@ def box(lower: float | Vector, upper: float | Vector, mask: Mask) -> Psi:
     return Psi(prox, np.zeros_like)
 
 
+def non_negative(mask: Mask) -> Psi:
+    """psi = indicator of x_i >= 0 for i in the mask."""
+    return box(0.0, np.inf, mask)
+
+
+def l_inf_ball(radius: float, mask: Mask) -> Psi:
+    """psi = indicator of ||x||_inf <= radius on the mask."""
+    return box(-radius, radius, mask)
+
+
+def elastic_net(lam1: float, lam2: float, mask: Mask) -> Psi:
+    """psi = lam1 ||x||_1 + lam2/2 ||x||_2^2 on the mask: stationarity z (1 + t lam2) - v + t lam1 sign(z) = 0."""
+    shrink = l1(lam1, mask)
+
+    def prox(v: Vector, t: float) -> Vector:
+        return np.where(mask, shrink.prox(v, t) / (1.0 + t * lam2), v)
+
+    return Psi(prox, lambda v: shrink.subgradient(v) + np.where(mask, lam2 * v, 0.0))
+
+
+def group_l1(lam: float, groups: Sequence[Sequence[int]]) -> Psi:
+    """psi = lam (sum of the groups' 2-norms): z = c v on a group, stationarity c ||v|| - ||v|| + t lam = 0, or c = 0."""
+
+    def prox(v: Vector, t: float) -> Vector:
+        z = v.copy()
+        for group in groups:
+            norm = np.sqrt(np.sum(v[group] ** 2))
+            z[group] = v[group] * (norm - t * lam) / norm if norm > t * lam else 0.0
+        return z
+
+    def subgradient(v: Vector) -> Vector:
+        s = np.zeros_like(v)
+        for group in groups:
+            norm = np.sqrt(np.sum(v[group] ** 2))
+            if norm > 0.0:
+                s[group] = lam * v[group] / norm
+        return s
+
+    return Psi(prox, subgradient)
+
+
+def l2_norm(lam: float, mask: Mask) -> Psi:
+    """psi = lam ||x||_2 on the mask: one group."""
+    return group_l1(lam, [np.flatnonzero(mask).tolist()])
+
+
+def l_inf(lam: float, mask: Mask) -> Psi:
+    """psi = lam max |x_i| on the mask: clip at the level c where sum (|v_i| - c)_+ = t lam, found by bisection.
+
+    With s = max |z_i| fixed, z is v clipped at s; the derivative in s of 1/2 ||z - v||^2 + t lam s is
+    t lam - sum (|v_i| - s)_+. The subgradient is carried by the first largest coordinate.
+    """
+
+    def prox(v: Vector, t: float) -> Vector:
+        z = v.copy()
+        size = np.abs(v[mask])
+        low, high = 0.0, size.max()
+        for _ in range(200):
+            middle = (low + high) / 2.0
+            if np.maximum(size - middle, 0.0).sum() > t * lam:
+                low = middle
+            else:
+                high = middle
+        z[mask] = np.minimum(np.maximum(v[mask], -high), high)
+        return z
+
+    def subgradient(v: Vector) -> Vector:
+        s = np.zeros_like(v)
+        i = np.flatnonzero(mask)[np.argmax(np.abs(v[mask]))]
+        s[i] = lam * np.sign(v[i])
+        return s
+
+    return Psi(prox, subgradient)
+
+
+def nuclear_ball(radius: float, mask: Mask, shape: tuple[int, int]) -> Psi:
+    """psi = indicator of (sum of singular values) <= radius: the l1 ball's projection of the singular values."""
+
+    def prox(v: Vector, t: float) -> Vector:
+        u, sigma, vt = np.linalg.svd(v[mask].reshape(shape), full_matrices=False)
+        sigma = l1_ball(radius, np.ones(len(sigma), dtype=bool)).prox(sigma, t)
+        matrix = np.zeros(shape)
+        for i in range(len(sigma)):
+            matrix += sigma[i] * np.outer(u[:, i], vt[i])
+        z = v.copy()
+        z[mask] = matrix.ravel()
+        return z
+
+    return Psi(prox, np.zeros_like)
+
+
+class Mirror(NamedTuple):
+    """A distance-generating function h together with one psi.
+
+    dual(x) = grad h(x), inverse(y) = grad h^*(y) = argmin_x h(x) - <y, x>, and
+    primal(y, t) = grad (h + t psi)^*(y) = argmin_x h(x) + t psi(x) - <y, x>; an indicator acts for every t, also t = 0.
+    Everywhere h is 1/2 x_i^2 on coordinates outside the mask, where psi is 0.
+    """
+
+    dual: Callable[[Vector], Vector]
+    inverse: Callable[[Vector], Vector]
+    primal: Callable[[Vector, float], Vector]
+
+
+def entropy_dual(x: Vector, mask: Mask) -> Vector:
+    """grad h for h = sum x log x - x, where x > 0."""
+    y = x.copy()
+    for i in np.flatnonzero(mask):
+        y[i] = np.log(x[i])
+    return y
+
+
+def entropy_inverse(y: Vector, mask: Mask) -> Vector:
+    """grad h^*: log x = y."""
+    x = y.copy()
+    for i in np.flatnonzero(mask):
+        x[i] = np.exp(y[i])
+    return x
+
+
+def entropy_l1(lam: float, mask: Mask) -> Mirror:
+    """psi = lam sum x, as x > 0: log x + t lam = y. With lam = 0, psi = 0."""
+    return Mirror(
+        lambda x: entropy_dual(x, mask),
+        lambda y: entropy_inverse(y, mask),
+        lambda y, t: entropy_inverse(np.where(mask, y - t * lam, y), mask),
+    )
+
+
+def entropy_simplex(total: float, mask: Mask) -> Mirror:
+    """psi = indicator of sum x = total: log x + nu = y, with the multiplier nu that meets the sum."""
+
+    def primal(y: Vector, t: float) -> Vector:
+        x = entropy_inverse(y, mask)
+        s = 0.0
+        for i in np.flatnonzero(mask):
+            s += x[i]
+        return np.where(mask, total * x / s, x)
+
+    return Mirror(lambda x: entropy_dual(x, mask), lambda y: entropy_inverse(y, mask), primal)
+
+
+def entropy_box(lower: float, upper: float, mask: Mask) -> Mirror:
+    """psi = indicator of lower <= x_i <= upper: one convex function of each x_i, so its minimiser exp(y_i) clipped."""
+
+    def primal(y: Vector, t: float) -> Vector:
+        x = entropy_inverse(y, mask)
+        return np.where(mask, np.minimum(np.maximum(x, lower), upper), x)
+
+    return Mirror(lambda x: entropy_dual(x, mask), lambda y: entropy_inverse(y, mask), primal)
+
+
+def p_norm_link(x: Vector, p: float, mask: Mask) -> Vector:
+    """The gradient of 1/2 ||x||_p^2: ||x||_p^(2-p) sign(x_i) |x_i|^(p-1), and 0 at 0."""
+    s = 0.0
+    for i in np.flatnonzero(mask):
+        s += np.abs(x[i]) ** p
+    y = x.copy()
+    for i in np.flatnonzero(mask):
+        y[i] = s ** ((2.0 - p) / p) * np.sign(x[i]) * np.abs(x[i]) ** (p - 1.0) if s > 0.0 else 0.0
+    return y
+
+
+def p_norm_l1(p: float, lam: float, mask: Mask) -> Mirror:
+    """h = 1/2 ||x||_p^2, 1 < p <= 2, and psi = lam ||x||_1. With lam = 0, psi = 0.
+
+    h^* is 1/2 ||y||_q^2 with 1/p + 1/q = 1. Stationarity: y - grad h(x) is in t lam d||x||_1. grad h(x)_i has the sign
+    of x_i and is 0 where x_i is; so grad h(x)_i = y_i - t lam sign(y_i) where |y_i| > t lam, and else 0: the link's
+    inverse at the soft-thresholded y.
+    """
+    q = p / (p - 1.0)
+    return Mirror(
+        lambda x: p_norm_link(x, p, mask),
+        lambda y: p_norm_link(y, q, mask),
+        lambda y, t: p_norm_link(l1(lam, mask).prox(y, t), q, mask),
+    )
+
+
+def diagonal_elastic_net(d: Vector, lam1: float, lam2: float, mask: Mask) -> Mirror:
+    """h = 1/2 sum d_i x_i^2, psi = lam1 ||x||_1 + lam2/2 ||x||_2^2: d x + t lam2 x + t lam1 sign(x) = y, or x = 0."""
+
+    def primal(y: Vector, t: float) -> Vector:
+        x = y / d
+        for i in np.flatnonzero(mask):
+            if y[i] > t * lam1:
+                x[i] = (y[i] - t * lam1) / (d[i] + t * lam2)
+            elif y[i] < -t * lam1:
+                x[i] = (y[i] + t * lam1) / (d[i] + t * lam2)
+            else:
+                x[i] = 0.0
+        return x
+
+    return Mirror(lambda x: d * x, lambda y: y / d, primal)
+
+
+def diagonal_box(d: Vector, lower: float, upper: float, mask: Mask) -> Mirror:
+    """h = 1/2 sum d_i x_i^2, psi = indicator of lower <= x_i <= upper: the coordinates' minimisers y_i / d_i clipped."""
+    return Mirror(lambda x: d * x, lambda y: y / d, lambda y, t: box(lower, upper, mask).prox(y / d, t))
+
+
 def mean_gradient(clients: Sequence[Client], x: Vector) -> Vector:
     """All gradients of one round at one point: the mean over each client's K, then the weighted mean over clients."""
     g = np.zeros_like(x)
@@ -316,34 +516,17 @@ def fed_dual_avg(
     return solutions
 
 
-def entropy_dual(x: Vector, mask: Mask) -> Vector:
-    """grad h for h = sum x log x - x on the mask (where x > 0) and 1/2 ||x||^2 elsewhere."""
-    y = x.copy()
-    for i in np.flatnonzero(mask):
-        y[i] = np.log(x[i])
-    return y
-
-
-def entropy_primal(y: Vector, t: float, lam: float, mask: Mask) -> Vector:
-    """grad (h + t psi)^* for the h of `entropy_dual` and psi = lam sum x on the mask: y = log x + t lam there."""
-    x = y.copy()
-    for i in np.flatnonzero(mask):
-        x[i] = np.exp(y[i] - t * lam)
-    return x
-
-
-def fed_mid_entropy(
+def fed_mid_bregman(
     x0: Vector,
     rounds: Rounds,
     client_step_size: float,
     server_step_size: float,
-    lam: float,
-    mask: Mask,
+    h: Mirror,
     prox_on_clients: bool = True,
 ) -> list[Vector]:
-    """alg:fedmid, lines 3735-3755 (OSP 4827-4850), with entropy.
+    """alg:fedmid, lines 3735-3755 (OSP 4827-4850), any h.
 
-    The server's line is the Bregman proximal map at x + eta_s Delta, which must be positive, since Delta is primal.
+    The server's line is the Bregman proximal map at x + eta_s Delta, which must be in dom h, since Delta is primal.
     """
     x = x0
     solutions = []
@@ -354,26 +537,25 @@ def fed_mid_entropy(
             x_m = x
             for gradient in grads:
                 g = gradient(x_m)
-                y_m = entropy_dual(x_m, mask) - client_step_size * g
-                x_m = entropy_primal(y_m, client_step_size if prox_on_clients else 0.0, lam, mask)
+                y_m = h.dual(x_m) - client_step_size * g
+                x_m = h.primal(y_m, client_step_size) if prox_on_clients else h.inverse(y_m)
             delta += weight * (x_m - x)
             walked += weight * client_step_size * len(grads)
-        x = entropy_primal(entropy_dual(x + server_step_size * delta, mask), server_step_size * walked, lam, mask)
+        x = h.primal(h.dual(x + server_step_size * delta), server_step_size * walked)
         solutions.append(x)
     return solutions
 
 
-def fed_dual_avg_entropy(
+def fed_dual_avg_bregman(
     x0: Vector,
     rounds: Rounds,
     client_step_size: float,
     server_step_size: float,
-    lam: float,
-    mask: Mask,
+    h: Mirror,
     prox_on_clients: bool = True,
 ) -> list[Vector]:
-    """alg:feddualavg, lines 3803-3831 (OSP 4852-4881), with entropy."""
-    y = entropy_dual(x0, mask)
+    """alg:feddualavg, lines 3803-3831 (OSP 4852-4881), any h."""
+    y = h.dual(x0)
     elapsed = 0.0
     solutions = []
     for clients in rounds:
@@ -383,14 +565,14 @@ def fed_dual_avg_entropy(
             y_m = y
             for k, gradient in enumerate(grads):
                 eta_tilde = elapsed + client_step_size * k
-                x_m = entropy_primal(y_m, eta_tilde if prox_on_clients else 0.0, lam, mask)
+                x_m = h.primal(y_m, eta_tilde) if prox_on_clients else h.inverse(y_m)
                 g = gradient(x_m)
                 y_m = y_m - client_step_size * g
             delta += weight * (y_m - y)
             walked += weight * client_step_size * len(grads)
         y = y + server_step_size * delta
         elapsed = elapsed + server_step_size * walked
-        solutions.append(entropy_primal(y, elapsed, lam, mask))
+        solutions.append(h.primal(y, elapsed))
     return solutions
 
 
@@ -440,6 +622,26 @@ def dual_averaging(x0: Vector, grads: Sequence[Gradient], step_size: float, psi:
     for t, gradient in enumerate(grads):
         y = y - step_size * gradient(psi.prox(y, step_size * t))
         points.append(psi.prox(y, step_size * (t + 1)))
+    return points
+
+
+def mirror_descent_bregman(x0: Vector, grads: Sequence[Gradient], step_size: float, h: Mirror) -> list[Vector]:
+    """eq. bpgm / md:oneline, lines 3621-3632, any h, with the step size that md:oneline leaves out."""
+    x = x0
+    points = []
+    for gradient in grads:
+        x = h.primal(h.dual(x) - step_size * gradient(x), step_size)
+        points.append(x)
+    return points
+
+
+def dual_averaging_bregman(x0: Vector, grads: Sequence[Gradient], step_size: float, h: Mirror) -> list[Vector]:
+    """eq. da, lines 3642-3647, any h: the primal point of y^(t+1), with weight eta (t+1), after each step."""
+    y = h.dual(x0)
+    points = []
+    for t, gradient in enumerate(grads):
+        y = y - step_size * gradient(h.primal(y, step_size * t))
+        points.append(h.primal(y, step_size * (t + 1)))
     return points
 
 

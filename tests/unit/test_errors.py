@@ -141,12 +141,12 @@ METHODS: dict[str, tuple[Call, tuple[str, ...]]] = {
         run(method=M.FedMiD(0.1, mirror_map=fl.mirrors.Entropy())),
         ("Entropy", "x0", "> 0"),
     ),
-    "entropy_with_squared_l2": (
+    "entropy_with_l2_norm": (
         run(
-            method=M.FedDualAvg(0.1, 1.0, R.SquaredL2(0.1), fl.mirrors.Entropy()),
+            method=M.FedDualAvg(0.1, 1.0, R.L2Norm(0.1), fl.mirrors.Entropy()),
             x0={"weights": np.ones(3), "intercept": 0.0},
         ),
-        ("Entropy has no conjugate_grad with SquaredL2", "L1, Simplex"),
+        ("Entropy has no conjugate_grad with L2Norm", "L1, Simplex"),
     ),
 }
 

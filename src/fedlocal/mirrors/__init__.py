@@ -1,6 +1,8 @@
-"""h: the geometry of a step. Each has `grad` (primal to dual) and `conjugate_grad` (dual to primal, with psi)."""
+"""h: the geometry of a step. Each has `value`, `grad` (primal to dual) and `conjugate_grad` (dual to primal, with psi)."""
 
+from fedlocal.mirrors.diagonal_quadratic import DiagonalQuadratic
 from fedlocal.mirrors.entropy import Entropy
 from fedlocal.mirrors.euclidean import Euclidean
+from fedlocal.mirrors.p_norm import PNorm
 
-__all__ = ["Entropy", "Euclidean"]
+__all__ = ["DiagonalQuadratic", "Entropy", "Euclidean", "PNorm"]

@@ -7,7 +7,8 @@ import optax
 import pytest
 
 import fedlocal as fl
-from conformance.federation import closeness, federation, start
+from conformance.cases import MIRRORS, D
+from conformance.federation import MASK, closeness, federation, flat, numpy_gradient, start
 from oracles import transcripts
 
 ETA = 0.05
@@ -106,6 +107,69 @@ def test_one_client_and_one_step_is_the_sequential_method(osp: bool):
     want = sequential(flat, grads, ETA, transcripts.l1(0.3, mask))[-1]
     got = final(method, problem, local_steps=1)
     np.testing.assert_allclose(np.concatenate([[got["intercept"]], got["weights"].ravel()]), want, atol=1e-12)
+
+
+GEOMETRIES = MIRRORS | {
+    "entropy_zero": (
+        fl.mirrors.Entropy(),
+        fl.regularizers.Zero(),
+        lambda mask: transcripts.entropy_l1(0.0, mask),
+    ),
+    "entropy_l1": (fl.mirrors.Entropy(), L1, lambda mask: transcripts.entropy_l1(0.3, mask)),
+    "diagonal_zero": (
+        MIRRORS["diagonal_l1"][0],
+        fl.regularizers.Zero(),
+        lambda mask: transcripts.diagonal_elastic_net(D, 0.0, 0.0, mask),
+    ),
+    "diagonal_squared_l2": (
+        MIRRORS["diagonal_l1"][0],
+        fl.regularizers.SquaredL2(0.4),
+        lambda mask: transcripts.diagonal_elastic_net(D, 0.0, 0.4, mask),
+    ),
+}
+
+
+@pytest.mark.parametrize("osp", [False, True])
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_one_client_and_one_step_is_the_sequential_method_of_the_geometry(name: str, osp: bool):
+    """As above, with another h: mirror descent for FedMiD with only the server proximal, dual averaging for FedDualAvg."""
+    h, psi, make = GEOMETRIES[name]
+    problem, x0 = fl.problems.only(federation(), 1), start("entropy" in name)
+    grads = [numpy_gradient(problem, np.arange(7))] * 4
+    if osp:
+        method = fl.methods.FedMiD(ETA, 1.0, psi, h, prox_on_clients=False)
+        want = transcripts.mirror_descent_bregman(flat(x0), grads, ETA, make(MASK))
+    else:
+        method = fl.methods.FedDualAvg(ETA, 1.0, psi, h)
+        want = transcripts.dual_averaging_bregman(flat(x0), grads, ETA, make(MASK))
+    points: list[Any] = []
+    fl.simulate(problem, method, rounds=4, x0=x0, local_steps=1, metrics=[lambda x: points.append(flat(x)) or 0.0])
+    np.testing.assert_allclose(points[1:], want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("osp", [False, True])
+@pytest.mark.parametrize("strength", [0.3, 50.0])
+def test_the_p_norm_link_passes_through_zero(strength: float, osp: bool):
+    """Zero is where the default start lies and, with strength 50, where l1 keeps the weights: the links are 0 there."""
+    psi, h = fl.regularizers.L1(strength), transcripts.p_norm_l1(1.5, strength, MASK)
+    problem, x0 = fl.problems.only(federation(), 1), {"weights": np.zeros((2, 3)), "intercept": np.zeros(())}
+    grads = [numpy_gradient(problem, np.arange(7))] * 4
+    if osp:
+        method = fl.methods.FedMiD(ETA, 1.0, psi, fl.mirrors.PNorm(1.5), prox_on_clients=False)
+        want = transcripts.mirror_descent_bregman(flat(x0), grads, ETA, h)[-1]
+    else:
+        method = fl.methods.FedDualAvg(ETA, 1.0, psi, fl.mirrors.PNorm(1.5))
+        want = transcripts.dual_averaging_bregman(flat(x0), grads, ETA, h)[-1]
+    got = fl.simulate(problem, method, rounds=4, x0=x0, eval_every=4, local_steps=1).x
+    np.testing.assert_allclose(flat(got), want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("psi", [L1, fl.regularizers.Zero()], ids=["l1", "zero"])
+@pytest.mark.parametrize("h", [fl.mirrors.DiagonalQuadratic(1.0), fl.mirrors.PNorm(2.0)], ids=["diagonal", "p_norm"])
+@pytest.mark.parametrize("method", [fl.methods.FedMiD, fl.methods.FedDualAvg])
+def test_the_geometry_of_the_2_norm_is_euclidean(method: Any, h: fl.MirrorMap, psi: fl.Regularizer):
+    sampling = {"local_steps": 2, "batch_size": 2, "weights": "examples"}
+    assert closeness(final(method(ETA, 0.7, psi, h), **sampling), final(method(ETA, 0.7, psi), **sampling)) < 1e-12
 
 
 def test_one_client_with_unit_server_step_needs_no_rounds():
