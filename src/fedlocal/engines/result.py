@@ -5,7 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedlocal.core import Params, Server
+from fedlocal.certificates import Certificate, certify
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
 from fedlocal.engines.plan import Plan
 
 
@@ -30,6 +31,13 @@ class Result:
     diverged: Divergence | None
     plan: Plan = field(repr=False)  # who took part: `plan.cohort(r)` are the clients of round r
     provenance: dict[str, Any] = field(repr=False)
+    problem: AbstractProblem = field(repr=False)
+    method: LocalMethod = field(repr=False)
+
+    def certificate(self, federated: bool = False) -> Certificate:
+        """How far `x` is from optimal for the run's problem, regulariser and client weights; see `fedlocal.certificate`."""
+        psi = getattr(self.method, "regularizer", None)
+        return certify(self.problem, psi, self.x, self.plan.client_weights(), federated)
 
     def __repr__(self) -> str:
         last = self.history.iloc[-1]

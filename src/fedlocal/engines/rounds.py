@@ -44,6 +44,17 @@ def first_state(
     return RunState(server, memory, running, zeros, jnp.full((), -1, jnp.int32))
 
 
+def output(method: LocalMethod, state: RunState) -> Params:
+    """The point that a run shows: the average where one is kept, else the method's solution."""
+    last = method.solution(state.server)
+    if state.running is None:
+        return last
+    weight = state.running.weight
+    return jax.tree.map(
+        lambda x, total: jnp.where(weight == 0, x, total / jnp.where(weight == 0, 1, weight)), last, state.running.total
+    )
+
+
 def run_round(
     problem: AbstractProblem,
     method: LocalMethod,

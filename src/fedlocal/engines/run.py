@@ -16,7 +16,7 @@ from fedlocal.engines.checkpoint import fingerprint
 from fedlocal.engines.plan import Plan
 from fedlocal.engines.recorder import Recorder
 from fedlocal.engines.result import Divergence, Result
-from fedlocal.engines.rounds import RunState, first_state
+from fedlocal.engines.rounds import RunState, first_state, output
 from fedlocal.metrics import Metric, metric_name
 from fedlocal.provenance import provenance
 
@@ -108,7 +108,7 @@ class Run:
 
     def evaluate(self, r: int, state: RunState) -> None:
         """Add a row to the history."""
-        self.recorder.evaluate(r, self._output(state), state.discrepancy)
+        self.recorder.evaluate(r, output(self.method, state), state.discrepancy)
 
     def divergence(self, state: RunState) -> Divergence | None:
         """When and where the run left the finite numbers, as far as it has been evaluated."""
@@ -123,18 +123,15 @@ class Run:
         if diverged is not None:
             warnings.warn(f"{type(self.method).__name__} {diverged}", DivergenceWarning, stacklevel=3)
         return Result(
-            x=jax.device_get(self._output(state)),
+            x=jax.device_get(output(self.method, state)),
             server=jax.device_get(state.server),
             history=self.recorder.history(),
             diverged=diverged,
             plan=self.plan,
             provenance=provenance(**self.configuration),
+            problem=self.problem,
+            method=self.method,
         )
-
-    def _output(self, state: RunState) -> Params:
-        if state.running is None or state.running.weight == 0:
-            return self.method.solution(state.server)
-        return jax.tree.map(lambda total: total / state.running.weight, state.running.total)  # pyright: ignore
 
 
 def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, seed: int) -> Params:

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import xlog1py, xlogy
 
 from fedlocal import checks
 from fedlocal.core import Params, Scalar, static
@@ -78,6 +79,10 @@ class LeastSquares(LinearProblem):
     def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
         return (scores - targets) ** 2
 
+    def conjugates(self, slopes: jax.Array, targets: jax.Array) -> jax.Array:
+        """(B,) conjugates u^2 / 4 + u b of the losses at slopes u."""
+        return slopes**2 / 4 + slopes * targets
+
 
 class MatrixSensing(LinearProblem):
     r"""F_m(X) = mean_i (<A_i, X> + x0 - b_i)^2 for matrices A_i.
@@ -102,6 +107,10 @@ class MatrixSensing(LinearProblem):
 
     def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
         return (scores - targets) ** 2
+
+    def conjugates(self, slopes: jax.Array, targets: jax.Array) -> jax.Array:
+        """(B,) conjugates u^2 / 4 + u b of the losses at slopes u."""
+        return slopes**2 / 4 + slopes * targets
 
 
 class Logistic(LinearProblem):
@@ -135,6 +144,13 @@ class Logistic(LinearProblem):
 
     def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
         return jax.nn.softplus(-targets * scores)
+
+    def conjugates(self, slopes: jax.Array, targets: jax.Array) -> jax.Array:
+        """(B,) conjugates v log v + (1 - v) log(1 - v) of the losses, v = -b u in [0, 1] for slopes u; inf outside."""
+        v = -targets * slopes
+        inside = (v >= 0) & (v <= 1)
+        v = jnp.where(inside, v, 0)
+        return jnp.where(inside, xlogy(v, v) + xlog1py(1 - v, -v), jnp.inf)
 
     def correct(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
         """Whether each example is on the right side."""

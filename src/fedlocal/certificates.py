@@ -1,0 +1,206 @@
+r"""Certificates: how far a point is from optimal, measured at the point itself and without knowing a solution.
+
+With P(x) = F(x) + psi(x) and a linear model, F(x) = sum_i w_i l_i(s_i) + l2/2 ||weights||^2 with scores s_i = a_i'x + x0,
+every u with sum_i w_i u_i = 0 (where the intercept is free) gives a lower bound of min P:
+    D(u) = -sum_i w_i l_i^*(u_i) - Psi^*(-sum_i w_i u_i a_i),   Psi = psi + l2/2 ||.||^2.
+We take u_i = scale l_i'(s_i) at the weights of x with their best intercept; `scale` is 1, or less where Psi^* asks for it.
+All of it is means over examples (one vector, a few numbers), so clients that share no data can compute it too.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedlocal import checks
+from fedlocal.core import AbstractProblem, Params, Regularizer, Scalar
+from fedlocal.means import ExampleMean, SmoothPart, client_weights, point, smooth_part
+from fedlocal.problems.linear import LeastSquares, LinearProblem, MatrixSensing
+from fedlocal.regularizers.zero import Zero
+
+INTERCEPT_STEPS = 100  # Newton needs a handful; the rest is for scores so large that it has to bisect
+ROUNDING = 1e-15  # relative; a dual point scaled onto the boundary of a domain stays inside
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far a point is from optimal."""
+
+    objective: float  # F(x) + psi(x)
+    kkt_residual: (
+        float  # ||x - prox_psi(x - grad F(x))||_2 over all parameters; zero where x is optimal, and only there
+    )
+    violation: float  # largest distance outside the constraint; zero where there is none
+    duality_gap: float | None  # at least F(x) + psi(x) - min (F + psi); None where it is not known
+    no_gap_because: str | None = None  # why the duality gap is None
+
+    def __str__(self) -> str:
+        gap = f"{self.duality_gap:.3g}" if self.duality_gap is not None else f"not known ({self.no_gap_because})"
+        outside = f", outside the constraint by {self.violation:.3g}" if self.violation > 0 else ""
+        return f"objective {self.objective:.10g}, KKT residual {self.kkt_residual:.3g}{outside}, duality gap {gap}"
+
+
+def certificate(
+    problem: AbstractProblem,
+    regularizer: Regularizer | None,
+    x: Params,
+    weights: str = "uniform",
+    federated: bool = False,
+) -> Certificate:
+    r"""How far x is from the minimum of F + psi: KKT residual and, for linear models, a duality gap. Always in float64.
+
+    `weights` are those of the clients in F, "uniform" or "examples". `federated=True` computes the same numbers from the means
+    that each client takes over its own examples.
+    The gap exists for LeastSquares, MatrixSensing and Logistic; it bounds objective - minimum where x is feasible.
+
+    >>> from fedlocal.federated_data import FederatedData
+    >>> from fedlocal.regularizers import L1
+    >>> data = FederatedData.from_clients([(np.eye(2), np.array([3.0, 0.0]))])
+    >>> found = certificate(LeastSquares(data, intercept=False), L1(1.0), {"weights": np.array([2.0, 0.0])})
+    >>> found.objective, found.kkt_residual, abs(found.duality_gap) < 1e-12
+    (2.5, 0.0, True)
+    """
+    checks.instance("certificate", "problem", problem, AbstractProblem)
+    if regularizer is not None:
+        checks.instance("certificate", "regularizer", regularizer, Regularizer)
+    return certify(problem, regularizer, x, client_weights("certificate", problem, weights), federated)
+
+
+def certify(
+    problem: AbstractProblem, regularizer: Regularizer | None, x: Params, p: np.ndarray, federated: bool = False
+) -> Certificate:
+    """`certificate` for any weights p of the clients."""
+    psi = Zero() if regularizer is None else regularizer
+    with jax.enable_x64(True):
+        x64 = point("certificate", "x", problem, x)
+        smooth = smooth_part(problem, p, federated)
+        objective, residual, violation = map(float, _optimality(smooth, psi, x64))
+        gap, reason = _gap_or_reason(smooth, psi, x64, objective)
+    return Certificate(objective, residual, violation, gap, reason)
+
+
+def kkt_residual(psi: Regularizer, x: Params, g: Params) -> jax.Array:
+    """||x - prox_psi(x - g)||_2 for the gradient g of F at x."""
+    return optax.tree.norm(optax.tree.sub(x, psi.prox(optax.tree.sub(x, g), 1.0)))
+
+
+@jax.jit
+def _optimality(smooth: SmoothPart, psi: Regularizer, x: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
+    value, g = smooth.value_and_gradient(x)
+    return value + psi.value(x), kkt_residual(psi, x, g), psi.violation(x)
+
+
+def _gap_or_reason(
+    smooth: SmoothPart, psi: Regularizer, x: Params, objective: float
+) -> tuple[float, None] | tuple[None, str]:
+    if not isinstance(smooth, ExampleMean) or not hasattr(smooth.problem, "conjugates"):
+        name = type(smooth.problem).__name__  # pyright: ignore[reportAttributeAccessIssue]
+        return None, f"{name} has no conjugate here; LeastSquares, MatrixSensing and Logistic have one"
+    problem: Any = smooth.problem
+    if problem.l2 is not None and float(problem.l2) == 0:  # given as an array
+        smooth = eqx.tree_at(lambda s: s.problem.l2, smooth, replace=None)
+    bound, gauge = _lower_bound(smooth, psi, x)
+    if not np.isfinite(gauge):
+        return (
+            None,
+            f"the conjugate of {type(psi).__name__} is finite on a cone only, which rounding leaves; l2 > 0 helps",
+        )
+    return objective - float(bound), None
+
+
+@jax.jit
+def _lower_bound(mean: ExampleMean, psi: Regularizer, x: Params) -> tuple[jax.Array, jax.Array]:
+    """D(u) and the gauge that limits the scale of u; see the head of this file."""
+    problem: Any = mean.problem
+    psi_of = jax.tree.unflatten(jax.tree.structure(x), psi.parts(x))
+    l2_of = {name: problem.l2 if name == "weights" else None for name in x}
+    free = "intercept" in x and isinstance(psi_of["intercept"], Zero)
+    if free:
+        x = {**x, "intercept": _best_intercept(mean, x)}
+
+    def first_sums(examples: tuple[Any, ...], weights: jax.Array) -> Any:
+        u = _slopes(problem, x, examples)
+        g = jax.grad(lambda x: jnp.sum(weights * problem.losses(x, examples)))(x)
+        return g, jnp.sum(weights * u**2), jnp.sum(weights * u * examples[1])
+
+    g, squares, products = mean(first_sums)
+    y = {name: -a for name, a in g.items()}
+    held = [name for name in y if not (free and name == "intercept")]  # the mean slope is zero but for rounding
+    gauge = jnp.max(jnp.stack([_gauge(psi_of[name], l2_of[name], y[name]) for name in held]))
+    limit = (1 - ROUNDING) / gauge
+    scales = [jnp.minimum(1, limit)]
+    if isinstance(problem, (LeastSquares, MatrixSensing)):  # the losses' part of D is quadratic: take its maximum
+        best = jnp.where(squares > 0, -2 * products / squares, 0)
+        scales.append(jnp.clip(best, 0, limit))
+
+    def second_sums(examples: tuple[Any, ...], weights: jax.Array) -> list[jax.Array]:
+        u = _slopes(problem, x, examples)
+        return [jnp.sum(weights * problem.conjugates(scale * u, examples[1])) for scale in scales]
+
+    losses = mean(second_sums)
+    regularizers = [sum(_conjugate(psi_of[name], l2_of[name], scale * y[name]) for name in held) for scale in scales]
+    return jnp.max(jnp.stack([-a - b for a, b in zip(losses, regularizers, strict=True)])), gauge
+
+
+def _gauge(psi: Regularizer, l2: Scalar | None, y: jax.Array) -> jax.Array:
+    """The smallest c for which the conjugate of psi + l2/2 ||.||^2 is finite at y / c; inf where its domain has no interior
+    around the origin, since then y is inside up to rounding at best, and that proves nothing."""
+    if l2 is not None:
+        return jnp.zeros(())
+    probe = jax.random.normal(jax.random.key(0), y.shape, y.dtype)
+    interior = jnp.isfinite(psi.array_gauge(probe)) & jnp.isfinite(psi.array_gauge(-probe))
+    return jnp.where(interior, psi.array_gauge(y), jnp.inf)
+
+
+def _conjugate(psi: Regularizer, l2: Scalar | None, y: jax.Array) -> jax.Array:
+    """The conjugate of psi + l2/2 ||.||^2, whose maximum is at prox_{psi / l2}(y / l2)."""
+    if l2 is None:
+        return psi.array_conjugate(y)
+    z = psi.array_prox(y / l2, 1 / l2)
+    return jnp.sum(y * z) - psi.array_value(z) - l2 / 2 * jnp.sum(z**2)
+
+
+def _slopes(problem: LinearProblem, x: Params, examples: tuple[Any, ...]) -> jax.Array:
+    """(B,) l_i'(s_i)."""
+    features, targets = examples
+    return jax.grad(lambda s: jnp.sum(problem.losses_of_scores(s, targets)))(problem.scores(x, features))
+
+
+def _best_intercept(mean: ExampleMean, x: Params) -> jax.Array:
+    """The minimiser of F over the intercept alone, by Newton's method between the signs of the slope seen so far.
+
+    Where there is none (labels of one kind) it goes so far that the slope is zero but for rounding.
+    """
+    problem: Any = mean.problem
+
+    def look(t: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        def sums(examples: tuple[Any, ...], weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            features, targets = examples
+            scores = problem.scores({**x, "intercept": t}, features)
+            slope_fn = jax.grad(lambda s: jnp.sum(problem.losses_of_scores(s, targets)))
+            u, curvature = jax.jvp(slope_fn, (scores,), (jnp.ones_like(scores),))
+            size = jnp.abs(u) + jnp.abs(scores) * curvature  # what rounding of u is relative to
+            return jnp.sum(weights * u), jnp.sum(weights * curvature), jnp.sum(weights * size)
+
+        return mean(sums)
+
+    def unfinished(state: tuple[Any, ...]) -> jax.Array:
+        k, t, previous, (slope, _, size), *_ = state
+        return (k < INTERCEPT_STEPS) & (t != previous) & (jnp.abs(slope) > jnp.maximum(ROUNDING * size, 1e-17))
+
+    def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        k, t, _, (slope, curvature, _), low, high, reach = state
+        low, high = jnp.where(slope < 0, t, low), jnp.where(slope > 0, t, high)
+        newton = t - jnp.clip(slope / jnp.maximum(curvature, 1e-300), -reach, reach)
+        middle = (low + high) / 2  # not a finite number while one side is open
+        t_new = jnp.where((newton > low) & (newton < high) | ~jnp.isfinite(middle), newton, middle)
+        return k + 1, t_new, t, look(t_new), low, high, 2 * reach
+
+    start = x["intercept"]
+    seen, far = look(start), jnp.full_like(start, jnp.inf)
+    reach = 4 + jnp.abs(seen[0])  # enough for squares to get there in one step
+    return jax.lax.while_loop(unfinished, step, (0, start, far, seen, -far, far, reach))[1]

@@ -1,0 +1,55 @@
+"""Dense: a linear model's features as one float64 matrix, which is several times faster than block after block."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from fedlocal.core import AbstractProblem, Params
+from fedlocal.federated_data import SparseMatrix
+from fedlocal.means import SmoothPart
+from fedlocal.problems.linear import LinearProblem
+
+LARGEST = 1 << 24  # numbers
+
+
+class Dense(SmoothPart):
+    """F(x) = sum_i w_i l_i(s_i) + penalty, s = A x + x0."""
+
+    problem: LinearProblem
+    features: jax.Array  # (n, d)
+    targets: jax.Array
+    example_weights: jax.Array  # (n,)
+
+    def value_and_gradient(self, x: Params) -> tuple[jax.Array, Params]:
+        def mean_loss(scores: jax.Array) -> jax.Array:
+            return jnp.sum(self.example_weights * self.problem.losses_of_scores(scores, self.targets))
+
+        outputs = self.problem.output_shape()
+        scores = self.features @ x["weights"].reshape(-1, *outputs)
+        value, u = jax.value_and_grad(mean_loss)(scores + x["intercept"] if self.problem.intercept else scores)
+        g = {"weights": (u.T @ self.features).T.reshape(x["weights"].shape)}
+        if self.problem.intercept:
+            g["intercept"] = jnp.sum(u, axis=0)
+        penalty, pull = jax.value_and_grad(self.problem.penalty)(x)
+        return value + penalty, jax.tree.map(jnp.add, g, pull)
+
+
+def fits(problem: AbstractProblem) -> bool:
+    """Whether a problem is a linear model with few enough numbers."""
+    return isinstance(problem, LinearProblem) and int(np.prod(problem.data.arrays[0].shape)) <= LARGEST
+
+
+def gather_features(problem: LinearProblem, example_weights: np.ndarray) -> Dense:
+    """All features as one matrix."""
+    features: Any = problem.data.arrays[0]
+    if isinstance(features, SparseMatrix):
+        parts = (np.asarray(features.values), np.asarray(features.columns), np.asarray(features.row_starts))
+        features = scipy.sparse.csr_array(parts, shape=features.shape).toarray()
+    matrix = np.asarray(features, np.float64).reshape(problem.data.num_examples, -1)
+    targets = np.asarray(problem.data.arrays[1])
+    if np.issubdtype(targets.dtype, np.floating):
+        targets = targets.astype(np.float64)
+    return Dense(problem, jnp.asarray(matrix), jnp.asarray(targets), jnp.asarray(example_weights))

@@ -1,0 +1,112 @@
+"""Smooth objectives: L-BFGS, then a few Newton steps for the digits that its line search cannot see."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import scipy.linalg
+import scipy.optimize
+from jax.flatten_util import ravel_pytree
+
+from fedlocal.certificates import kkt_residual
+from fedlocal.core import Params, Regularizer
+from fedlocal.means import SmoothPart
+from fedlocal.progress import ProgressBar
+from fedlocal.regularizers.squared_l2 import SquaredL2
+from fedlocal.regularizers.zero import Zero
+from fedlocal.solvers.gram import Gram
+
+NEWTON_STEPS = 8
+MEMORY = 20  # pairs of vectors that L-BFGS keeps
+
+
+def is_smooth(psi: Regularizer, x: Params) -> bool:
+    """Whether psi is a smooth function, to be added to F."""
+    return all(isinstance(part, (Zero, SquaredL2)) for part in psi.parts(x))
+
+
+def minimize_smooth(
+    smooth: SmoothPart, psi: Regularizer, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar
+) -> tuple[Params, int, bool]:
+    """A point, the iterations spent, and whether its KKT residual is at most tolerance * max(1, ||x||)."""
+    iterations = 0
+    if not isinstance(smooth, Gram):
+        x, iterations = _lbfgs(smooth, psi, x, tolerance, max_iterations, bar)
+    residual, allowed = map(float, _residual(smooth, psi, x, tolerance))
+    for _ in range(min(NEWTON_STEPS, max_iterations - iterations)):
+        if residual <= allowed:
+            break
+        x_new = _gram_step(smooth, psi, x) if isinstance(smooth, Gram) else _newton_step(smooth, psi, x)
+        residual_new, allowed_new = map(float, _residual(smooth, psi, x_new, tolerance))
+        iterations += 1
+        if not residual_new < residual:
+            break
+        x, residual, allowed = x_new, residual_new, allowed_new
+    return x, iterations, residual <= allowed
+
+
+def _lbfgs(
+    smooth: SmoothPart, psi: Regularizer, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar
+) -> tuple[Params, int]:
+    start, unravel = ravel_pytree(x)
+    done = 0
+
+    def value_and_gradient(v: np.ndarray) -> tuple[float, np.ndarray]:
+        value, g = _value_and_gradient(smooth, psi, unravel(jnp.asarray(v)))
+        return float(value), np.asarray(ravel_pytree(g)[0])
+
+    def count(intermediate_result: Any) -> None:
+        nonlocal done
+        done += 1
+        bar.advance_to(done, f"objective {intermediate_result.fun:.10g}")
+
+    options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations + 20, "maxcor": MEMORY, "maxls": 40}
+    found = scipy.optimize.minimize(
+        value_and_gradient,
+        np.asarray(start),
+        jac=True,
+        method="L-BFGS-B",
+        callback=count,
+        options={**options, "ftol": 0.0, "gtol": tolerance / np.sqrt(start.size)},
+    )
+    return unravel(jnp.asarray(found.x)), int(found.nit)
+
+
+def _gram_step(smooth: Gram, psi: Regularizer, x: Params) -> Params:
+    """Newton's step on a quadratic: its minimum, also where that is not unique."""
+    _, g = _value_and_gradient(smooth, psi, x)
+    v, unravel = ravel_pytree(x)
+    curvature = ravel_pytree(psi.subgradient(jax.tree.map(jnp.ones_like, x)))[0]  # of psi, which is diagonal
+    matrix, g = np.asarray(smooth.matrix + jnp.diag(curvature)), np.asarray(ravel_pytree(g)[0])
+    try:
+        change = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix), g)
+    except np.linalg.LinAlgError:
+        change = np.linalg.lstsq(matrix, g)[0]
+    return unravel(v - change)
+
+
+@jax.jit
+def _newton_step(smooth: SmoothPart, psi: Regularizer, x: Params) -> Params:
+    def gradient(x: Params) -> Params:
+        return _value_and_gradient(smooth, psi, x)[1]
+
+    def hessian(direction: Params) -> Params:
+        return jax.jvp(gradient, (x,), (direction,))[1]
+
+    change, _ = jax.scipy.sparse.linalg.cg(hessian, gradient(x), tol=1e-4, maxiter=500)
+    return optax.tree.sub(x, change)
+
+
+@jax.jit
+def _value_and_gradient(smooth: SmoothPart, psi: Regularizer, x: Params) -> tuple[jax.Array, Params]:
+    value, g = smooth.value_and_gradient(x)
+    return value + psi.value(x), optax.tree.add(g, psi.subgradient(x))
+
+
+@jax.jit
+def _residual(smooth: SmoothPart, psi: Regularizer, x: Params, tolerance: float) -> tuple[jax.Array, jax.Array]:
+    """The KKT residual, and what is asked for."""
+    residual = kkt_residual(psi, x, smooth.value_and_gradient(x)[1])
+    return residual, tolerance * jnp.maximum(1, optax.tree.norm(x))
