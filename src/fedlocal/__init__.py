@@ -8,9 +8,10 @@ method = fl.methods.FedDualAvg(client_step_size=0.001, regularizer=fl.regularize
 result = fl.simulate(problem, method, rounds=100, clients_per_round=10, local_epochs=1, batch_size=10)
 """
 
-from fedlocal import data, methods, metrics, mirrors, problems, regularizers
+from fedlocal import data, methods, metrics, mirrors, problems, regularizers, solvers
+from fedlocal.certificates import Certificate, certificate
 from fedlocal.core import LocalMethod, MirrorMap, Regularizer
-from fedlocal.engines import DivergenceWarning, Result, loop, simulate
+from fedlocal.engines import DivergenceWarning, Result, SweepResult, loop, simulate, sweep
 from fedlocal.engines.averages import RandomIterate, StronglyConvexAverage, ThirdOrderAverage, UniformAverage
 from fedlocal.federated_data import FederatedData
 from fedlocal.problems import Problem
@@ -19,6 +20,7 @@ from fedlocal.provenance import version
 __version__ = version()
 
 __all__ = [
+    "Certificate",
     "DivergenceWarning",
     "FederatedData",
     "LocalMethod",
@@ -28,9 +30,11 @@ __all__ = [
     "Regularizer",
     "Result",
     "StronglyConvexAverage",
+    "SweepResult",
     "ThirdOrderAverage",
     "UniformAverage",
     "__version__",
+    "certificate",
     "data",
     "loop",
     "methods",
@@ -39,4 +43,6 @@ __all__ = [
     "problems",
     "regularizers",
     "simulate",
+    "solvers",
+    "sweep",
 ]

@@ -5,7 +5,7 @@ numbers.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,10 @@ class Metric(ABC):
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
         """Column names and values."""
 
+    def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
+        """The same for several points of one problem; for metrics that are faster together."""
+        return [self.measure(evaluation) for evaluation in evaluations]
+
 
 class Suboptimality(Metric):
     """objective - optimum."""
@@ -57,8 +61,13 @@ class Loss(Metric):
         self.problem, self.name = problem, name
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        return self.measure_many([evaluation])[0]
+
+    def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
         weights = np.full(self.problem.num_clients, 1 / self.problem.num_clients)
-        return {self.name: loss_in_float64(self.problem, evaluation.x, self.problem.loss_weights(weights))}
+        points = jax.tree.map(lambda *a: np.stack(a), *(evaluation.x for evaluation in evaluations))
+        losses = losses_in_float64(self.problem, points, self.problem.loss_weights(weights))
+        return [{self.name: float(loss)} for loss in losses]
 
 
 class Accuracy(Metric):
@@ -115,7 +124,10 @@ class Rank(Metric):
         self.threshold = checks.number("Rank", "threshold", threshold, at_least=0)
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
-        singular = np.linalg.svd(_weight_array("Rank", evaluation.x), compute_uv=False)
+        matrix = _weight_array("Rank", evaluation.x)
+        if not np.isfinite(matrix).all():
+            return {"rank": np.nan}
+        singular = np.linalg.svd(matrix, compute_uv=False)
         return {"rank": float(np.sum(singular > self.threshold))}
 
 
@@ -153,14 +165,17 @@ class ClientDiscrepancy(Metric):
         return evaluation.discrepancy
 
 
-def measure(metric: Metric | Callable[[Params], Any], evaluation: Evaluation) -> dict[str, float]:
-    """A metric's columns; a plain function gives a column of its own name."""
+def measure(metric: Metric | Callable[[Params], Any], evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
+    """A metric's columns at these points; a plain function gives a column of its own name."""
     if isinstance(metric, Metric):
-        return metric.measure(evaluation)
-    value = metric(evaluation.x)
-    if isinstance(value, dict):
-        return {name: float(number) for name, number in value.items()}
-    return {metric_name(metric): float(value)}
+        return metric.measure_many(evaluations)
+    values = [metric(evaluation.x) for evaluation in evaluations]
+    return [
+        {name: float(number) for name, number in value.items()}
+        if isinstance(value, dict)
+        else {metric_name(metric): float(value)}
+        for value in values
+    ]
 
 
 def metric_name(metric: Metric | Callable[[Params], Any]) -> str:
@@ -170,14 +185,21 @@ def metric_name(metric: Metric | Callable[[Params], Any]) -> str:
 
 def loss_in_float64(problem: AbstractProblem, x: Params, loss_weights: np.ndarray) -> float:
     """F(x) in float64, whatever precision the run has."""
+    return float(losses_in_float64(problem, jax.tree.map(lambda a: np.asarray(a)[None], x), loss_weights)[0])
+
+
+def losses_in_float64(problem: AbstractProblem, points: Params, loss_weights: np.ndarray) -> np.ndarray:
+    """F at several points, which are stacked along the first axis of every array."""
     with jax.enable_x64(True):
-        x64 = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), x)
-        return float(_loss(problem, x64, jnp.asarray(loss_weights, jnp.float64)))
+        points = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), points)
+        return np.asarray(_losses(problem, points, jnp.asarray(loss_weights, jnp.float64)))
 
 
 @jax.jit
-def _loss(problem: AbstractProblem, x: Params, loss_weights: jax.Array) -> jax.Array:
-    return problem.loss(x, loss_weights)
+def _losses(problem: AbstractProblem, points: Params, loss_weights: jax.Array) -> jax.Array:
+    if len(jax.tree.leaves(points)[0]) == 1:  # a product with a vector is faster than with a matrix of one column
+        return problem.loss(jax.tree.map(lambda a: a[0], points), loss_weights)[None]
+    return jax.vmap(problem.loss, (0, None))(points, loss_weights)
 
 
 @jax.jit

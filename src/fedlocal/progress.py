@@ -16,7 +16,9 @@ class ProgressBar:
     def __init__(self, label: str, total: int, enabled: bool = True):
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         note = TextColumn("{task.fields[note]}")
-        self.progress = Progress(*columns, note, console=Console(file=sys.stderr), transient=True, disable=not enabled)
+        console = Console(file=sys.stderr)
+        seen = enabled and (console.is_terminal or console.is_jupyter)  # a log file wants no bars
+        self.progress = Progress(*columns, note, console=console, transient=True, disable=not seen)
         self.task = self.progress.add_task(label, total=total, note="compiling")
         self.timer = threading.Timer(PATIENCE, self.progress.start)
         self.timer.daemon = True
@@ -34,4 +36,5 @@ class ProgressBar:
     ) -> None:
         self.timer.cancel()
         self.timer.join()
-        self.progress.stop()
+        if self.progress.live.is_started:
+            self.progress.stop()

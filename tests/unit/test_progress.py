@@ -17,6 +17,7 @@ def test_long_work_shows_a_bar_before_its_first_step(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    monkeypatch.setattr(progress.Console, "is_terminal", True)
     with progress.ProgressBar("rounds", 3) as bar:
         time.sleep(0.3)
         assert bar.progress.live.is_started
@@ -28,4 +29,14 @@ def test_disabled_means_silent(capsys: pytest.CaptureFixture[str], monkeypatch: 
     with progress.ProgressBar("rounds", 3, enabled=False) as bar:
         time.sleep(0.1)
         bar.advance_to(1)
+    assert capsys.readouterr().err == ""
+
+
+def test_where_there_is_no_terminal_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(progress, "PATIENCE", 0.01)
+    with progress.ProgressBar("rounds", 3) as bar:
+        time.sleep(0.1)
+        bar.advance_to(3)
     assert capsys.readouterr().err == ""

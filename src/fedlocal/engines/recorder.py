@@ -33,7 +33,7 @@ class Recorder:
                 raise TypeError(f"{owner}: metrics holds the class {metric.__name__}; give {metric.__name__}(...)")
             if not isinstance(metric, Metric) and not callable(metric):
                 raise TypeError(f"{owner}: metrics must be metrics or functions of the parameters, got {metric!r}")
-        self.problem, self.method, self.metrics = problem, method, tuple(metrics)
+        self.owner, self.problem, self.method, self.metrics = owner, problem, method, tuple(metrics)
         self.client_weights = plan.client_weights()
         self.loss_weights = problem.loss_weights(self.client_weights)
         self.clients_per_round = plan.clients_per_round
@@ -45,7 +45,7 @@ class Recorder:
     def wants_discrepancy(self) -> bool:
         return any(isinstance(metric, ClientDiscrepancy) for metric in self.metrics)
 
-    def evaluate(self, r: int, x: Params, discrepancy: dict[str, Any] | None) -> dict[str, float]:
+    def evaluate(self, r: int, x: Params, discrepancy: dict[str, Any] | None) -> None:
         """Measure the point after r rounds and add a row."""
         x = jax.tree.map(lambda a: np.asarray(a, np.float64), x)
         loss = metrics_module.loss_in_float64(self.problem, x, self.loss_weights)
@@ -54,22 +54,35 @@ class Recorder:
         if psi is not None:
             with jax.enable_x64(True):
                 objective = loss + float(psi.value(x))
+        self.rows += self.measure([r], [self.view(self.method, x, loss, objective, discrepancy)])
+
+    def view(
+        self, method: LocalMethod, x: Params, loss: float, objective: float, discrepancy: dict[str, Any] | None
+    ) -> Evaluation:
+        """What metrics see of a point."""
         spread = {name: float(value) for name, value in (discrepancy or {}).items()}
-        view = Evaluation(x, loss, objective, self.problem, self.method, self.client_weights, spread)
-        row: dict[str, float] = {"round": r, "loss": loss, "objective": objective}
+        return Evaluation(x, loss, objective, self.problem, method, self.client_weights, spread)
+
+    def measure(self, rounds: Sequence[int], views: Sequence[Evaluation]) -> list[dict[str, float]]:
+        """A row for each of these points, after so many rounds each."""
+        rows: list[dict[str, float]] = [
+            {"round": r, "loss": v.loss, "objective": v.objective} for r, v in zip(rounds, views, strict=True)
+        ]
         for metric in self.metrics:
-            measured = metrics_module.measure(metric, view)
-            twice = sorted(set(measured) & set(row))
-            if twice:
-                raise ValueError(f"simulate: two metrics give the column {twice[0]!r}; give one of them another name")
-            row |= measured
-        row |= {
-            "numbers_up": r * self.clients_per_round * self.up,
-            "numbers_down": r * self.clients_per_round * self.down,
-        }
-        row["seconds"] = self.seconds()
-        self.rows.append(row)
-        return row
+            with np.errstate(all="ignore"):  # divergence is reported, not warned about
+                columns = metrics_module.measure(metric, views)
+            for row, measured in zip(rows, columns, strict=True):
+                twice = sorted(set(measured) & set(row))
+                if twice:
+                    raise ValueError(
+                        f"{self.owner}: two metrics give the column {twice[0]!r}; give one of them another name"
+                    )
+                row |= measured
+        for r, row in zip(rounds, rows, strict=True):
+            row["numbers_up"] = r * self.clients_per_round * self.up
+            row["numbers_down"] = r * self.clients_per_round * self.down
+            row["seconds"] = self.seconds()
+        return rows
 
     def seconds(self) -> float:
         """Time spent on this run, in earlier processes too."""

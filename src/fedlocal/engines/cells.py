@@ -1,0 +1,87 @@
+"""Cells: the methods of a sweep, one per combination of its grid, stacked where they share a program."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import jax
+import numpy as np
+import pandas as pd
+
+from fedlocal.core import LocalMethod
+
+Grid = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+
+
+def combinations(grid: Grid) -> list[dict[str, Any]]:
+    """All combinations of a grid {name: values}, the last name fastest; a list of cells passes through."""
+    if isinstance(grid, Mapping):
+        for name, values in grid.items():
+            if isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)):
+                raise TypeError(f"sweep: grid[{name!r}] must be a list of values, got {values!r}")
+            if len(values) == 0:
+                raise ValueError(f"sweep: grid[{name!r}] has no values")
+        return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    if not isinstance(grid, Sequence) or not all(isinstance(cell, Mapping) for cell in grid):
+        raise TypeError(f"sweep: grid must be a dict of lists or a list of dicts, got {grid!r}")
+    cells = [dict(cell) for cell in grid]
+    if not cells or any(cell.keys() != cells[0].keys() for cell in cells):
+        raise ValueError("sweep: grid must have at least one cell, and every cell the same names")
+    return cells
+
+
+def method_of(method: LocalMethod | Callable[..., LocalMethod], cell: Mapping[str, Any]) -> LocalMethod:
+    """The method of a cell: fields of a method replaced by name (`regularizer.strength` for a field of a field), or what a
+    function of the cell returns."""
+    if isinstance(method, LocalMethod):
+        for name, value in cell.items():
+            method = _replace(method, name.split("."), value)
+        return cast(LocalMethod, method)
+    if not callable(method) or isinstance(method, type):
+        raise TypeError(f"sweep: method must be a method or a function of the grid's names, got {method!r}")
+    made = method(**cell)
+    if not isinstance(made, LocalMethod):
+        raise TypeError(f"sweep: the function for method must return a LocalMethod, got {made!r}")
+    return made
+
+
+def table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
+    """The grid as a table, one row per cell; values that are not numbers or strings by their name."""
+    plain = (str, bool, int, float, np.generic)
+    rows = [{k: v if isinstance(v, plain) or v is None else str(v) for k, v in cell.items()} for cell in cells]
+    return pd.DataFrame(rows, index=pd.RangeIndex(len(cells), name="cell"))
+
+
+def groups_of(methods: list[LocalMethod]) -> list[list[int]]:
+    """Cells that differ in numbers only, so that they share a compiled program."""
+    groups: list[tuple[Any, list[int]]] = []
+    for i, method in enumerate(methods):
+        leaves, structure = jax.tree.flatten(method)
+        kind = (structure, [np.shape(leaf) for leaf in leaves])
+        for other, members in groups:
+            if other == kind:
+                members.append(i)
+                break
+        else:
+            groups.append((kind, [i]))
+    return [members for _, members in groups]
+
+
+def stack(methods: list[LocalMethod], dtype: Any) -> LocalMethod:
+    """Methods as one whose numbers are arrays over the cells."""
+
+    def stacked(*leaves: Any) -> np.ndarray:
+        array = np.stack([np.asarray(leaf) for leaf in leaves])
+        return array.astype(dtype) if np.issubdtype(array.dtype, np.floating) else array
+
+    return jax.tree.map(stacked, *methods)
+
+
+def _replace(thing: Any, names: list[str], value: Any) -> Any:
+    fields = [f.name for f in dataclasses.fields(cast(Any, thing))] if dataclasses.is_dataclass(thing) else []
+    if names[0] not in fields:
+        raise ValueError(f"sweep: {type(thing).__name__} has no field {names[0]!r}; it has: {', '.join(fields)}")
+    if len(names) > 1:
+        value = _replace(getattr(thing, names[0]), names[1:], value)
+    return dataclasses.replace(cast(Any, thing), **{names[0]: value})

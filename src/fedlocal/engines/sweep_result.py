@@ -1,0 +1,92 @@
+"""SweepResult: what a sweep gives back, and which of its cells is best."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedlocal import checks, wire
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
+from fedlocal.engines.plan import Plan
+from fedlocal.engines.result import Divergence, Result
+
+RULES = ("mean", "last", "best")
+
+
+def score_groups(
+    history: Any, by: str | list[str], diverged: Any, rounds: int, metric: str, rule: str, window: int, largest: bool
+) -> Any:
+    """One number per group of rows of a history, by a rule that `SweepResult.score` explains; `diverged` marks rows."""
+    checks.choice("score", "rule", rule, RULES)
+    checks.whole("score", "window", window)
+    finite = np.isfinite(history[metric])
+    if rule == "best":
+        grouped = history[finite].groupby(by)[metric]
+        return grouped.max() if largest else grouped.min()
+    late = history["round"] > rounds - window if rule == "mean" else history["round"] == rounds
+    return history[finite & late & ~diverged].groupby(by)[metric].mean()
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The outcome of a sweep: one table of all histories, and each cell as a `Result`."""
+
+    cells: pd.DataFrame  # one row per cell: the grid's values, and the round of divergence (missing where finite)
+    history: pd.DataFrame  # one row per cell and evaluation
+    methods: list[LocalMethod] = field(repr=False)
+    points: list[Params] = field(repr=False)  # the parameters of each cell
+    servers: list[Server] = field(repr=False)
+    problem: AbstractProblem = field(repr=False)
+    plan: Plan = field(repr=False)
+    provenance: dict[str, Any] = field(repr=False)
+
+    def score(self, metric: str, rule: str = "mean", window: int = 100, largest: bool = False) -> pd.Series:
+        """One number per cell, by a rule about a column of the history.
+
+        "mean": over the evaluations of the last `window` rounds; "last": after the last round; both are missing for a cell that
+        diverged. "best": the smallest (or largest) of all evaluations, before a divergence too.
+        """
+        columns = [c for c in self.history if c not in ("cell", *self.cells)]
+        checks.choice("score", "metric", metric, columns)
+        dead = self.history["cell"].isin(np.flatnonzero(self.cells["diverged"].notna()))
+        rounds = self.provenance["configuration"]["rounds"]
+        scores = score_groups(self.history, "cell", dead, rounds, metric, rule, window, largest)
+        return scores.reindex(self.cells.index).rename(f"{metric} ({rule})")
+
+    def best(self, metric: str, rule: str = "mean", window: int = 100, largest: bool = False) -> int:
+        """The cell with the smallest (or largest) score; see `score` for the rules.
+
+        >>> import fedlocal as fl
+        >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
+        >>> grid = {"client_step_size": [0.01, 0.1, 10.0]}
+        >>> result = fl.sweep(problem, fl.methods.FedAvg(0.1), grid, rounds=50, local_steps=1)
+        >>> result.best("loss", rule="last"), result.cells["diverged"].notna().tolist()
+        (1, [False, False, True])
+        """
+        scores: Any = self.score(metric, rule, window, largest)
+        if scores.isna().all():
+            raise ValueError(f"best: no cell has a finite {metric!r} by the rule {rule!r}; all of them diverged")
+        return int(scores.idxmax() if largest else scores.idxmin())
+
+    def cell(self, cell: int) -> Result:
+        """One cell as if it had been run alone."""
+        checks.whole("cell", "cell", cell, at_least=0, at_most=len(self.methods) - 1)
+        rows: Any = self.history[self.history["cell"] == cell]
+        when: Any = self.cells["diverged"][cell]
+        arrays = wire.to_arrays(self.servers[cell])
+        where = tuple(name for name, a in arrays.items() if not np.isfinite(a).all()) or ("loss",)
+        return Result(
+            x=self.points[cell],
+            server=self.servers[cell],
+            history=rows.drop(columns=["cell", *self.cells.columns.drop("diverged")]).reset_index(drop=True),
+            diverged=None if pd.isna(when) else Divergence(int(when), where),
+            plan=self.plan,
+            provenance=self.provenance | {"cell": self.cells.drop(columns="diverged").loc[cell].to_dict()},
+            problem=self.problem,
+            method=self.methods[cell],
+        )
+
+    def __repr__(self) -> str:
+        diverged = self.cells["diverged"].notna().sum()
+        return f"SweepResult({len(self.cells)} cells, {diverged} diverged, {self.history['round'].max()} rounds)"

@@ -1,0 +1,262 @@
+"""A sweep is many runs at once: each cell equals its own run, whatever its neighbours do and however it is cut."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedlocal as fl
+from conformance.federation import closeness, federation
+
+sweeps = importlib.import_module("fedlocal.engines.sweep")
+GRID = {"client_step_size": [0.01, 0.05], "server_step_size": [0.5, 1.0, 1.5]}
+EPOCHS: dict[str, Any] = {"local_epochs": 2, "batch_size": 3, "clients_per_round": 3, "weights": "examples"}
+PSI = fl.regularizers.L1(0.3)
+quiet = pytest.mark.filterwarnings("ignore::fedlocal.DivergenceWarning")
+
+
+def columns(history: pd.DataFrame) -> list[str]:
+    return [c for c in history if c != "seconds"]
+
+
+def assert_cells_equal_single_runs(result: fl.SweepResult, tolerance: float, **arguments: Any) -> None:
+    for i, method in enumerate(result.methods):
+        alone, cell = fl.simulate(result.problem, method, engine="jax", **arguments), result.cell(i)
+        assert closeness(cell.x, alone.x) <= tolerance
+        assert closeness(cell.server, alone.server) <= tolerance
+        assert columns(cell.history) == columns(alone.history)
+        kept = columns(alone.history)
+        np.testing.assert_allclose(cell.history[kept], alone.history[kept], rtol=10 * tolerance, atol=10 * tolerance)
+
+
+METHODS = {
+    "fed_dual_avg": fl.methods.FedDualAvg(0.1, 1.0, PSI),
+    "fed_mid_osp": fl.methods.FedMiD(0.1, 1.0, fl.regularizers.Nuclear(0.3), prox_on_clients=False),
+    "fed_avg": fl.methods.FedAvg(0.1, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_cell_equals_the_single_run_in_float64(name: str):
+    arguments = EPOCHS | {"rounds": 7, "eval_every": 3, "seed": 4, "metrics": [fl.metrics.ClientDiscrepancy()]}
+    result = fl.sweep(federation(), METHODS[name], GRID, **arguments)
+    assert len(result.methods) == 6
+    assert_cells_equal_single_runs(result, 1e-12, **arguments)
+
+
+def test_a_cell_equals_the_single_run_in_float32():
+    with jax.enable_x64(False):
+        arguments = EPOCHS | {"rounds": 7, "eval_every": 3, "seed": 4}
+        result = fl.sweep(federation(), METHODS["fed_dual_avg"], GRID, **arguments)
+        assert result.points[0]["weights"].dtype == np.float32
+        assert_cells_equal_single_runs(result, 1e-6, **arguments)
+
+
+def test_blocks_on_threads_keep_float32_and_float64_apart(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweeps, "BLOCK_BYTES", 1)  # every cell in its own block
+    arguments = EPOCHS | {"rounds": 3}
+    with jax.enable_x64(False):
+        result = fl.sweep(federation(), METHODS["fed_dual_avg"], GRID, **arguments)
+        assert {a.dtype for a in jax.tree.leaves(result.servers)} == {np.dtype(np.float32)}
+        assert_cells_equal_single_runs(result, 1e-6, **arguments)
+    double = fl.sweep(federation(), METHODS["fed_dual_avg"], GRID, **arguments)
+    assert_cells_equal_single_runs(double, 1e-12, **arguments)
+
+
+def test_a_function_of_the_grid_and_an_average():
+    def method(step_size: float) -> fl.LocalMethod:
+        return fl.methods.FedAc.one(step_size=step_size, strong_convexity=0.1, local_steps=2)
+
+    arguments: dict[str, Any] = {"rounds": 5, "local_steps": 2, "batch_size": 2, "average": "uniform"}
+    result = fl.sweep(federation(), method, {"step_size": [0.01, 0.05, 0.02]}, **arguments)
+    assert_cells_equal_single_runs(result, 1e-12, **arguments)
+
+
+def test_cells_that_differ_in_structure_get_a_program_each():
+    grid = {"prox_on_clients": [True, False], "regularizer.strength": [0.1, 0.4]}
+    arguments = EPOCHS | {"rounds": 4}
+    sweeps._advance_cells.clear_cache()
+    result = fl.sweep(federation(), METHODS["fed_dual_avg"], grid, **arguments)
+    assert sweeps._advance_cells._cache_size() == 2
+    assert_cells_equal_single_runs(result, 1e-12, **arguments)
+    assert result.cells.columns.tolist() == ["prox_on_clients", "regularizer.strength", "diverged"]
+
+
+def test_one_program_serves_all_blocks_rounds_and_seeds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweeps, "BLOCK_BYTES", 400)
+    sweeps._advance_cells.clear_cache()
+    for rounds, seed in ((3, 0), (9, 5)):
+        fl.sweep(federation(), METHODS["fed_dual_avg"], GRID, rounds=rounds, seed=seed, **EPOCHS)
+    assert sweeps._advance_cells._cache_size() == 1
+
+
+@quiet
+@pytest.mark.parametrize("block_bytes", [1, 400, 1 << 20])
+def test_diverging_cells_do_not_disturb_the_others(block_bytes: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweeps, "BLOCK_BYTES", block_bytes)
+    steps = [1e30, 0.01, 40.0, 0.03, 1e5, 0.02, 3.0]
+    arguments = EPOCHS | {"rounds": 30, "eval_every": 4, "metrics": [fl.metrics.Rank()]}
+    result = fl.sweep(federation(), METHODS["fed_dual_avg"], {"client_step_size": steps}, **arguments)
+    fine = result.cells["diverged"].isna()
+    assert fine.tolist() == [False, True, False, True, False, True, False]
+    for i in np.flatnonzero(fine):
+        alone = fl.simulate(federation(), result.methods[i], **arguments)
+        assert closeness(result.cell(int(i)).x, alone.x) < 1e-12
+    for i in np.flatnonzero(~fine):
+        with pytest.warns(fl.DivergenceWarning):
+            alone = fl.simulate(federation(), result.methods[i], **arguments)
+        cell = result.cell(int(i))
+        assert cell.diverged == alone.diverged
+        assert cell.history["round"].tolist() == alone.history["round"].tolist()
+
+
+@quiet
+def test_a_sweep_in_which_all_diverge_ends_early_and_has_no_best_cell():
+    result = fl.sweep(federation(), METHODS["fed_dual_avg"], {"client_step_size": [1e8, 1e9]}, rounds=500, **EPOCHS)
+    assert result.history["round"].max() < 500
+    with pytest.raises(ValueError, match="all of them diverged"):
+        result.best("loss")
+
+
+def test_diverged_cells_are_told():
+    with pytest.warns(fl.DivergenceWarning, match="1 of 2 cells diverged"):
+        fl.sweep(federation(), METHODS["fed_dual_avg"], {"client_step_size": [1e8, 0.01]}, rounds=9, **EPOCHS)
+
+
+@quiet
+def test_the_history_is_tidy():
+    grid = {"client_step_size": [1e8, 0.01], "server_step_size": [0.5, 1.0]}
+    result = fl.sweep(federation(), METHODS["fed_dual_avg"], grid, rounds=5, eval_every=2, **EPOCHS)
+    history = result.history
+    assert history.columns[:4].tolist() == ["cell", "client_step_size", "server_step_size", "round"]
+    assert not history.duplicated(["cell", "round"]).any()
+    assert history[history["cell"] == 3]["round"].tolist() == [0, 2, 4, 5]
+    assert (history[history["cell"] == 3]["server_step_size"] == 1.0).all()
+
+
+def test_the_rules_for_the_best_cell():
+    curves = {0: [9.0, 1.0, 5.0], 1: [9.0, 4.0, 3.0], 2: [9.0, 0.5, np.inf]}
+    rows = [
+        {"cell": cell, "eta": cell, "round": r, "loss": loss}
+        for cell, losses in curves.items()
+        for r, loss in zip((0, 50, 100), losses, strict=True)
+    ]
+    cells = pd.DataFrame({"eta": [0, 1, 2], "diverged": pd.array([None, None, 100], "Int64")})
+    nothing: dict[str, Any] = dict.fromkeys(["methods", "points", "servers", "problem", "plan"])
+    result = fl.SweepResult(cells, pd.DataFrame(rows), provenance={"configuration": {"rounds": 100}}, **nothing)
+    assert result.best("loss", "last") == 1
+    assert result.best("loss", "mean", window=51) == 0  # (1 + 5) / 2 against (4 + 3) / 2
+    assert result.best("loss", "mean", window=100, largest=True) == 1
+    assert result.best("loss", "best") == 2  # before it diverged
+    assert np.isnan(result.score("loss", "mean")[2])
+
+
+class Stop:
+    """A metric that interrupts, once, when it has been asked so many times."""
+
+    def __init__(self, after: int):
+        self.left = after
+
+    def __call__(self, x: Any) -> float:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return 0.0
+
+
+@quiet
+@pytest.mark.parametrize("after", [5, 20, 41])
+def test_an_interrupted_sweep_continues_to_the_same_bits(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweeps, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(sweeps, "SAVE_SECONDS", 0.0)
+    grid = {"client_step_size": [0.01, 1e20, 0.03, 20.0, 0.02, 0.04]}
+    arguments: dict[str, Any] = EPOCHS | {"rounds": 12, "seed": 2}
+
+    def run(stop: Stop, checkpoint: Path | None) -> fl.SweepResult:
+        return fl.sweep(federation(), METHODS["fed_dual_avg"], grid, metrics=[stop], checkpoint=checkpoint, **arguments)
+
+    whole = run(Stop(-1), None)
+    with pytest.raises(KeyboardInterrupt):
+        run(Stop(after), tmp_path / "sweep.npz")
+    again = run(Stop(-1), tmp_path / "sweep.npz")
+    for a, b in zip(jax.tree.leaves(again.points), jax.tree.leaves(whole.points), strict=True):
+        np.testing.assert_array_equal(a, b)
+    pd.testing.assert_frame_equal(again.history[columns(again.history)], whole.history[columns(whole.history)])
+    pd.testing.assert_frame_equal(again.cells, whole.cells)
+
+
+def test_a_longer_sweep_continues_a_shorter_one_and_another_grid_does_not(tmp_path: Path):
+    arguments: dict[str, Any] = EPOCHS | {"checkpoint": tmp_path / "sweep.npz"}
+    method = METHODS["fed_dual_avg"]
+    fl.sweep(federation(), method, GRID, rounds=4, **arguments)
+    longer = fl.sweep(federation(), method, GRID, rounds=8, **arguments)
+    whole = fl.sweep(federation(), method, GRID, rounds=8, **EPOCHS)
+    assert closeness(longer.points, whole.points) == 0
+    with pytest.raises(ValueError, match="belongs to another run: cells"):
+        fl.sweep(federation(), method, {"client_step_size": [0.01]}, rounds=8, **arguments)
+    with pytest.raises(ValueError, match="round 8 already; rounds must be >= 8, got 2"):
+        fl.sweep(federation(), method, GRID, rounds=2, **arguments)
+
+
+def test_a_cell_has_a_certificate():
+    result = fl.sweep(federation(), METHODS["fed_dual_avg"], GRID, rounds=3, **EPOCHS)
+    assert result.cell(2).certificate().kkt_residual > 0
+
+
+MISTAKES: dict[str, tuple[Any, Any, type[Exception], str]] = {
+    "no_such_field": (
+        METHODS["fed_dual_avg"],
+        {"lr": [0.1]},
+        ValueError,
+        "FedDualAvg has no field 'lr'; it has: client_",
+    ),
+    "no_such_part": (
+        METHODS["fed_dual_avg"],
+        {"regularizer.x": [1]},
+        ValueError,
+        "L1 has no field 'x'; it has: strength",
+    ),
+    "a_number": (
+        METHODS["fed_dual_avg"],
+        {"client_step_size": 0.1},
+        TypeError,
+        r"grid\['client_step_size'\] must be a list",
+    ),
+    "empty": (
+        METHODS["fed_dual_avg"],
+        {"client_step_size": []},
+        ValueError,
+        r"grid\['client_step_size'\] has no values",
+    ),
+    "not_a_grid": (METHODS["fed_dual_avg"], 3, TypeError, "grid must be a dict of lists or a list of dicts, got 3"),
+    "ragged": (METHODS["fed_dual_avg"], [{"a": 1}, {"b": 2}], ValueError, "every cell the same names"),
+    "bad_value": (
+        METHODS["fed_dual_avg"],
+        {"client_step_size": [-1.0]},
+        ValueError,
+        "client_step_size must be > 0, got -1",
+    ),
+    "class": (fl.methods.FedDualAvg, GRID, TypeError, "method must be a method or a function"),
+    "function": (lambda eta: eta, {"eta": [1.0]}, TypeError, "must return a LocalMethod, got 1.0"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_told_in_one_sentence(name: str):
+    method, grid, kind, sentence = MISTAKES[name]
+    with pytest.raises(kind, match=sentence):
+        fl.sweep(federation(), method, grid, rounds=1, **EPOCHS)
+
+
+def test_a_rule_or_a_column_that_does_not_exist_is_told():
+    result = fl.sweep(federation(), METHODS["fed_dual_avg"], GRID, rounds=1, **EPOCHS)
+    with pytest.raises(ValueError, match="rule must be one of 'mean', 'last', 'best', got 'median'"):
+        result.best("loss", "median")
+    with pytest.raises(ValueError, match=r"metric must be one of .*'loss'.*, got 'f1'"):
+        result.best("f1")
+    with pytest.raises(ValueError, match="cell must be a whole number >= 0 and <= 5, got 6"):
+        result.cell(6)
