@@ -3,7 +3,7 @@
 import inspect
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -31,6 +31,21 @@ class Kind(StrEnum):
     REGULARIZERS = "regularizers"
     MIRRORS = "mirrors"
     PROBLEMS = "problems"
+    EXPERIMENTS = "experiments"
+
+
+class Scale(StrEnum):
+    """How large an experiment is run."""
+
+    QUICK = "quick"
+    PAPER = "paper"
+
+
+class GridName(StrEnum):
+    """Which step sizes are tried."""
+
+    TEXT = "text"
+    WIDE = "wide"
 
 
 def _version(wanted: bool) -> None:
@@ -54,7 +69,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Everything random is a function of this number.")] = 0,
 ) -> None:
     """Show why FedDualAvg beats FedMiD on a sparse problem, and FedAc beats FedAvg when communication is rare."""
-    from fedlocal.report.demo import demo as run
+    from fedlocal.experiments.demo import demo as run
 
     try:
         run(directory, seed, console)
@@ -63,25 +78,94 @@ def demo(
         raise typer.Exit(130) from None
 
 
+@app.command(
+    "run",
+    epilog="Examples:  fedlocal run lasso-1   |   fedlocal run lasso-1 --scale paper --seeds 0,1,2   |   "
+    "fedlocal run nuclear-1 --set rounds=50 --set score.window=10   |   fedlocal run lasso-1 --scale paper --resume",
+)
+def run_(
+    name: Annotated[str, typer.Argument(help="An experiment; `fedlocal list experiments` shows them.")],
+    scale: Annotated[Scale, typer.Option(help="quick: seconds; paper: as in the text.")] = Scale.QUICK,
+    grid: Annotated[
+        GridName, typer.Option(help="The text's step sizes, or smaller client step sizes too.")
+    ] = GridName.TEXT,
+    seeds: Annotated[str | None, typer.Option(help="Seeds of data and sampling, e.g. 0,1,2.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="name=value; dots reach inside.")] = None,
+    directory: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the newest unfinished run of this kind.")] = False,
+) -> None:
+    """Run an experiment of the text: table, figure, and a verdict on each of the text's claims."""
+    from fedlocal import experiments
+
+    try:
+        experiments.run(
+            name,
+            scale=scale.value,
+            grid=grid.value,
+            seeds=None if seeds is None else _whole_numbers("--seeds", seeds),
+            overrides=overrides or [],
+            root=directory,
+            resume=resume,
+            console=console,
+        )
+    except ValueError as error:
+        _say_and_stop(error)
+    except KeyboardInterrupt:
+        console.print("stopped; the same command with --resume continues")
+        raise typer.Exit(130) from None
+
+
+@app.command(epilog="Example:  fedlocal show runs/lasso-1-paper-20260101-120000")
+def show(directory: Annotated[Path, typer.Argument(help="The directory of a finished run.")]) -> None:
+    """Show the table and the verdicts of a finished run again."""
+    from fedlocal import experiments
+
+    try:
+        experiments.show(directory, console)
+    except ValueError as error:
+        _say_and_stop(error)
+
+
 @app.command("list", epilog="Example:  fedlocal list methods")
 def list_(kind: Annotated[Kind | None, typer.Argument(help="What to list; everything when left out.")] = None) -> None:
-    """List methods, regularisers, mirror maps and problems, one line each."""
+    """List methods, regularisers, mirror maps, problems and experiments, one line each."""
     modules = {
         Kind.METHODS: (fl.methods, LocalMethod),
         Kind.REGULARIZERS: (fl.regularizers, Regularizer),
         Kind.MIRRORS: (fl.mirrors, MirrorMap),
         Kind.PROBLEMS: (fl.problems, AbstractProblem),
     }
-    for wanted in [kind] if kind else list(modules):
-        module, base = modules[wanted]
+    for wanted in [kind] if kind else list(Kind):
         table = Table(title=wanted.value, title_justify="left", title_style="bold", header_style="bold", box=None)
         table.add_column("name", style="green", no_wrap=True)
         table.add_column("what it is")
+        if wanted is Kind.EXPERIMENTS:
+            from fedlocal import experiments
+
+            for name in experiments.names():
+                table.add_row(name, escape(experiments.load(name).title))
+            console.print(table, "")
+            continue
+        module, base = modules[wanted]
         for name in module.__all__:
             item = getattr(module, name)
             if (inspect.isclass(item) and issubclass(item, base)) or inspect.isfunction(item):
                 table.add_row(name, escape((inspect.getdoc(item) or "").split("\n")[0]))
         console.print(table, "")
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"run: {option} must be whole numbers with commas between them, e.g. 0,1,2, got {text!r}"
+        ) from None
+
+
+def _say_and_stop(error: ValueError) -> NoReturn:
+    console.print(f"[red]{escape(str(error))}[/]", highlight=False)
+    raise typer.Exit(2)
 
 
 if __name__ == "__main__":

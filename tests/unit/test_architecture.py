@@ -12,9 +12,10 @@ LAYERS = [
     {"checks", "core", "federated_data", "wire", "progress", "provenance"},
     {"regularizers"},
     {"problems", "mirrors", "data"},
-    {"methods", "metrics"},
+    {"methods", "metrics", "means", "certificates", "solvers"},
     {"engines"},
     {"report"},
+    {"experiments"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

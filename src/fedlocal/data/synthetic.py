@@ -22,6 +22,7 @@ LASSO = {
     "III": Setting(8, 64, 128),
     "IV": Setting(512, 256, 32),
 }
+SPLITS = ("train", "validation")
 LOW_RANK = {
     "I": Setting(16, 64, 128),
     "II": Setting(4, 64, 128),
@@ -30,10 +31,11 @@ LOW_RANK = {
 }
 
 
-def synthetic_lasso(config: str = "I", seed: int = 0, dimension: int = 1024) -> FederatedData:
+def synthetic_lasso(config: str = "I", seed: int = 0, dimension: int = 1024, split: str = "train") -> FederatedData:
     """Observations b = a'x + x0 + noise of a sparse x: d1 ones, then zeros; a = client mean + standard normal.
 
     Configurations I to IV are those of the text: 512, 64, 8 ones on 64 clients of 128 examples; 512 on 256 clients of 32.
+    `split="validation"` draws as many other examples of the same clients.
     Reference: dissertation, section fco:expr:lasso. Differs from it: nothing.
 
     >>> data = synthetic_lasso("III", seed=0)
@@ -44,13 +46,14 @@ def synthetic_lasso(config: str = "I", seed: int = 0, dimension: int = 1024) -> 
     checks.whole("synthetic_lasso", "dimension", dimension, at_least=setting.truth)
     weights = np.zeros(dimension)
     weights[: setting.truth] = 1
-    return _observe(weights, setting, seed)
+    return _observe(weights, setting, seed, split)
 
 
-def synthetic_low_rank(config: str = "I", seed: int = 0, dimension: int = 32) -> FederatedData:
+def synthetic_low_rank(config: str = "I", seed: int = 0, dimension: int = 32, split: str = "train") -> FederatedData:
     """Observations b = <A, X> + x0 + noise of a matrix X = diag(1, ..., 1, 0, ..., 0); A = client mean + standard normal.
 
     Configurations I to IV are those of the text: rank 16, 4, 1 on 64 clients of 128 examples; 16 on 256 clients of 32.
+    `split="validation"` draws as many other examples of the same clients.
     Reference: dissertation, section fco:expr:nuclear. Differs from it: nothing.
 
     >>> data = synthetic_low_rank("II", seed=0)
@@ -60,14 +63,17 @@ def synthetic_low_rank(config: str = "I", seed: int = 0, dimension: int = 32) ->
     setting = LOW_RANK[checks.choice("synthetic_low_rank", "config", config, LOW_RANK)]
     checks.whole("synthetic_low_rank", "dimension", dimension, at_least=setting.truth)
     weights = np.diag((np.arange(dimension) < setting.truth).astype(float))
-    return _observe(weights, setting, seed)
+    return _observe(weights, setting, seed, split)
 
 
-def _observe(weights: np.ndarray, setting: Setting, seed: int) -> FederatedData:
+def _observe(weights: np.ndarray, setting: Setting, seed: int, split: str) -> FederatedData:
+    checks.choice("synthetic data", "split", split, SPLITS)
     rng = np.random.default_rng(checks.whole("synthetic data", "seed", seed, at_least=0))
     intercept = rng.standard_normal()
     clients, examples = setting.clients, setting.examples
     means = rng.standard_normal((clients, 1, *weights.shape))
+    if split == "validation":
+        rng = rng.spawn(1)[0]  # other examples of the same clients
     features = means + rng.standard_normal((clients, examples, *weights.shape))
     noise = rng.standard_normal((clients, examples))
     targets = np.tensordot(features, weights, weights.ndim) + intercept + noise

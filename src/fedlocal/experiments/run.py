@@ -1,0 +1,91 @@
+"""Run an experiment, keep what it found, show it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+
+from fedlocal.experiments import curse, recovery
+from fedlocal.experiments.claims import FAILS, HOLDS, Findings, Verdict
+from fedlocal.experiments.outcome import Outcome
+from fedlocal.experiments.schema import load
+from fedlocal.experiments.store import FINISHED, Store
+from fedlocal.report.tables import table
+
+STUDIES: dict[str, Callable[..., Outcome]] = {"recovery": recovery.study, "curse": curse.study}
+STYLES = {HOLDS: "green", FAILS: "red"}
+
+
+def run(
+    name: str,
+    *,
+    scale: str = "quick",
+    grid: str = "text",
+    seeds: Sequence[int] | None = None,
+    overrides: Sequence[str] = (),
+    root: Path = Path("runs"),
+    resume: bool = False,
+    console: Console | None = None,
+) -> Path:
+    """Run an experiment and leave its results in a new directory under `root`, which is returned.
+
+    With `resume` the newest unfinished run of the same configuration is continued, if there is one.
+
+    Example:
+        >>> from fedlocal import experiments
+        >>> [name for name in experiments.names() if name.startswith("lasso")]
+        ['lasso-1', 'lasso-2', 'lasso-3', 'lasso-4']
+    """
+    console = console or Console()
+    settings = load(name, scale, grid, overrides, seeds)
+    configuration = {**settings.model_dump(mode="json"), "scale": scale, "grid_name": grid}
+    label = scale if grid == "text" else f"{scale}-{grid}"
+    store = Store.unfinished(root, configuration) if resume else None
+    if resume and store is None:
+        console.print(f"no unfinished run of {name} with this configuration in {root}; starting a new one")
+    store = store or Store.create(root, configuration, label)
+    console.print(f"[bold]{escape(settings.title)}[/]\nresults go to {store.directory}", highlight=False)
+    outcome = STUDIES[settings.kind](settings, store, lambda other: _elsewhere(root, other, scale, grid))
+    store.write_frame("history.parquet", outcome.history)
+    store.write_frame("table.parquet", outcome.table)
+    for extra, frame in outcome.extra.items():
+        store.write_frame(f"{extra}.parquet", frame)
+    outcome.draw(store.directory / "figure.png")
+    report = {"notes": outcome.notes, "verdicts": [verdict.to_json() for verdict in outcome.verdicts]}
+    store.write_json(FINISHED, report)  # last: it says that the run is complete
+    show(store.directory, console)
+    return store.directory
+
+
+def show(directory: Path, console: Console | None = None) -> None:
+    """Print the table and the verdicts of a finished run."""
+    console, store = console or Console(), Store(directory)
+    if not (directory / "provenance.json").exists():
+        raise ValueError(f"show: {directory} is not the directory of a run; `fedlocal run NAME` makes one")
+    configuration = store.read_json("provenance.json")["configuration"]
+    if not store.finished:
+        again = f"fedlocal run {configuration['name']} --resume"
+        raise ValueError(f"show: {directory} is not finished; `{again}` with the same options continues it")
+    report = store.read_json(FINISHED)
+    console.print(table(pd.read_parquet(directory / "table.parquet"), configuration["title"]))
+    for note in report["notes"]:
+        console.print(f"  {escape(note)}", highlight=False)
+    for entry in report["verdicts"]:
+        verdict = Verdict(**entry)
+        style = STYLES.get(verdict.outcome, "yellow")
+        said = f"[{style}]{verdict.outcome}[/]: {escape(verdict.claim)} ({escape(verdict.measured)})"
+        console.print(f"  {said}", highlight=False)
+    console.print(f"  figure: {directory / 'figure.png'}\n", highlight=False)
+
+
+def _elsewhere(root: Path, name: str, scale: str, grid: str) -> Findings | None:
+    """What the newest finished run of another experiment at this scale found."""
+    settings: Any = load(name, scale, grid)
+    for path in sorted(root.glob(f"{name}-*/{FINISHED}"), key=lambda p: p.stat().st_mtime, reverse=True):
+        configuration = Store(path.parent).read_json("provenance.json")["configuration"]
+        if configuration["scale"] == scale and configuration["grid_name"] == grid:
+            return recovery.findings(settings, pd.read_parquet(path.parent / "history.parquet"))
+    return None

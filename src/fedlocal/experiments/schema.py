@@ -1,0 +1,195 @@
+"""What an experiment's configuration may say. Unknown keys are errors, so a misspelt override never passes silently."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+)
+
+CONFIGS = resources.files("fedlocal.experiments") / "configs"
+SCALES = ("quick", "paper")
+GRIDS = ("text", "wide")
+
+
+class Strict(BaseModel):
+    """Frozen, and closed to keys that it does not name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSettings(Strict):
+    """A synthetic data set of the text."""
+
+    generator: Literal["synthetic_lasso", "synthetic_low_rank"]
+    config: Literal["I", "II", "III", "IV"]
+
+
+class Grid(Strict):
+    """Step sizes that are tried, all combinations."""
+
+    client_step_size: Annotated[list[PositiveFloat], Field(min_length=1)]
+    server_step_size: Annotated[list[PositiveFloat], Field(min_length=1)]
+
+
+class Score(Strict):
+    """The rule by which a method's best cell is chosen: mean, last or best of a column."""
+
+    metric: str
+    rule: Literal["mean", "last", "best"]
+    window: PositiveInt
+    largest: bool
+
+
+class Panel(Strict):
+    """One panel of the figure: a column of the history against rounds."""
+
+    column: str
+    title: str
+    log: bool = False
+
+
+class Claim(Strict):
+    """A claim of the text, and how it is checked; `claims.py` says what each check does."""
+
+    text: str
+    check: Literal[
+        "reaches", "never", "better", "close", "fastest", "tuned", "inside_grid", "slower_than_on", "faster_than_on"
+    ]
+    method: str
+    metric: str | None = None
+    level: float | None = None  # what the metric must come to
+    within: PositiveInt | None = None  # rounds
+    than: list[str] = []  # other methods
+    margin: NonNegativeFloat = 0.0
+    largest: bool = True  # whether more is better
+    step_sizes: tuple[PositiveFloat, PositiveFloat] | None = None  # the text's client and server step size
+    other: str | None = None  # another experiment
+
+
+class Common(Strict):
+    """What every experiment has."""
+
+    name: str
+    title: str
+    reference: str  # where in the text
+    seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
+
+
+class Recovery(Common):
+    """Tuned federated composite methods on a synthetic truth, beside the centralised optimum."""
+
+    kind: Literal["recovery"]
+    data: DataSettings
+    strength: PositiveFloat | Literal["recover"]  # lambda; "recover" finds it by the text's rule
+    methods: Annotated[list[Literal["FedDualAvg", "FedDualAvg-OSP", "FedMiD", "FedMiD-OSP"]], Field(min_length=1)]
+    grid: Grid
+    rounds: PositiveInt
+    eval_every: PositiveInt
+    clients_per_round: PositiveInt
+    batch_size: PositiveInt
+    local_epochs: PositiveInt
+    weights: Literal["uniform", "examples"]
+    score: Score
+    panels: list[Panel]
+    columns: list[str]  # of the table
+    claims: list[Claim]
+
+
+class Curse(Common):
+    """One round of FedMiD looked at from inside: what the clients hold and what their average is."""
+
+    kind: Literal["curse"]
+    data: DataSettings
+    strength: PositiveFloat
+    client_step_size: PositiveFloat
+    rounds: PositiveInt
+    local_steps: PositiveInt
+    batch_size: PositiveInt | None = None  # None: full local gradients
+    clients_per_round: PositiveInt
+    shown_features: PositiveInt
+
+
+Settings = Annotated[Recovery | Curse, Field(discriminator="kind")]
+
+
+def names() -> list[str]:
+    """The experiments there are."""
+    return sorted(path.name.removesuffix(".toml") for path in CONFIGS.iterdir() if path.name.endswith(".toml"))
+
+
+def load(
+    name: str,
+    scale: str = "quick",
+    grid: str = "text",
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+) -> Recovery | Curse:
+    """The settings of an experiment at a scale, with overrides such as "rounds=100" or "score.window=50"."""
+    if name not in names():
+        raise ValueError(f"run: there is no experiment {name!r}; there are: {', '.join(names())}")
+    raw = _read(name)
+    variants = {"scales": scale, "grids": grid}
+    for group, wanted in variants.items():
+        there = raw.pop(group, {})
+        if wanted in there:
+            raw = _merge(raw, there[wanted])
+        elif wanted not in (SCALES if group == "scales" else GRIDS[:1]):
+            known = ", ".join(sorted({*there, *(SCALES if group == "scales" else GRIDS[:1])}))
+            raise ValueError(f"run: {name} has no {group.removesuffix('s')} {wanted!r}; it has: {known}")
+    for override in overrides:
+        raw = _merge(raw, _assignment(override))
+    if seeds is not None:
+        raw["seeds"] = list(seeds)
+    try:
+        return TypeAdapter(Settings).validate_python(raw)
+    except ValidationError as error:
+        raise ValueError(f"run: {name}: {_sentence(error)}") from None
+
+
+def _read(name: str) -> dict[str, Any]:
+    raw = tomllib.loads((CONFIGS / f"{name}.toml").read_text())
+    base = raw.pop("base", None)
+    return _merge(_read(base), raw) if base else raw
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables are merged key by key, anything else is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
+    return merged
+
+
+def _assignment(text: str) -> dict[str, Any]:
+    """ "a.b=3" as {"a": {"b": 3}}; the value is TOML, or a string where it is not."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise ValueError(f"run: an override must be name=value, e.g. rounds=100, got {text!r}")
+    try:
+        parsed: Any = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    for key in reversed(name.strip().split(".")):
+        parsed = {key: parsed}
+    return parsed
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first mistake in one sentence: where, what it is, what was given."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"][1:]) or "configuration"
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {place!r}"
+    return f"{place}: {first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}"

@@ -1,0 +1,74 @@
+"""Store: a directory with all that a run of an experiment produced, written atomically, part by part."""
+
+import io
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.provenance import provenance
+
+FINISHED = "report.json"
+
+
+class Store:
+    """One run's directory: provenance.json, parts/*.parquet while it goes on, and the report at its end."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+
+    @classmethod
+    def create(cls, root: Path, configuration: dict[str, Any], label: str) -> "Store":
+        """A new directory under `root`, named by experiment, label and time."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        stem, number = f"{configuration['name']}-{label}-{stamp}", 0
+        while True:
+            store = cls(root / (stem if number == 0 else f"{stem}-{number}"))
+            try:
+                store.directory.mkdir(parents=True)
+                break
+            except FileExistsError:
+                number += 1
+        store.write_json("provenance.json", provenance(**configuration))
+        return store
+
+    @classmethod
+    def unfinished(cls, root: Path, configuration: dict[str, Any]) -> "Store | None":
+        """The newest unfinished run of the same configuration, or None."""
+        wanted = json.loads(json.dumps(configuration))
+        found = sorted(root.glob(f"{configuration['name']}-*/provenance.json"), key=lambda path: path.stat().st_mtime)
+        for path in reversed(found):
+            store = cls(path.parent)
+            if not store.finished and store.read_json("provenance.json")["configuration"] == wanted:
+                return store
+        return None
+
+    @property
+    def finished(self) -> bool:
+        return (self.directory / FINISHED).exists()
+
+    def frame(self, name: str, make: Callable[[Path], pd.DataFrame]) -> pd.DataFrame:
+        """A part of the result: read where it is there already, else made (with a place for its checkpoint) and kept."""
+        path = self.directory / "parts" / f"{name}.parquet"
+        if path.exists():
+            return pd.read_parquet(path)
+        checkpoint = path.with_suffix(".npz")
+        frame = make(checkpoint)
+        self.write_frame(f"parts/{name}.parquet", frame)
+        checkpoint.unlink(missing_ok=True)
+        return pd.read_parquet(path)  # so that a run and its continuation see the same
+
+    def write_frame(self, name: str, frame: pd.DataFrame) -> None:
+        buffer = io.BytesIO()
+        frame.to_parquet(buffer, index=False)
+        write_atomically(self.directory / name, buffer.getvalue())
+
+    def write_json(self, name: str, content: Any) -> None:
+        write_atomically(self.directory / name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def read_json(self, name: str) -> Any:
+        return json.loads((self.directory / name).read_text())
