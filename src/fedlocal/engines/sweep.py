@@ -29,7 +29,7 @@ from fedlocal.metrics import Metric
 from fedlocal.progress import ProgressBar
 from fedlocal.provenance import provenance
 
-BLOCK_BYTES = 5 << 17  # of client states that one block of cells walks through side by side; found by measuring
+BLOCK_BYTES = 5 << 16  # of client states that one block of cells walks through side by side; found by measuring
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -118,7 +118,7 @@ def sweep(
         with ThreadPoolExecutor(CORES) as pool, ProgressBar(type(methods[0]).__name__, rounds, progress) as bar:
             walk.advanced(None, 0)  # compiles, once
             if not walk.rows:
-                walk = walk.evaluated(None)
+                walk = walk.evaluated()
             while walk.done < rounds and walk.blocks:
                 stop = min(rounds, (walk.done // eval_every + 1) * eval_every)
                 wanted = min(
@@ -128,7 +128,7 @@ def sweep(
                 moved = walk.advanced(pool, wanted)
                 rate = wanted / max(time.monotonic() - began, 1e-9)
                 due = moved.done % eval_every == 0 or moved.done == rounds
-                walk = moved.evaluated(pool) if due else moved  # at once, for an interruption must not find them apart
+                walk = moved.evaluated() if due else moved  # at once, for an interruption must not find them apart
                 if time.monotonic() - last_save > max(SAVE_SECONDS, 20 * save_took):
                     save_took, last_save = save(), time.monotonic()
                 bar.advance_to(walk.done if walk.blocks else rounds, f"{len(cells) - len(walk.dead)} cells finite")
@@ -157,6 +157,7 @@ class Group:
     run: Run  # of the first cell: what all of them have in common
     methods: dict[int, LocalMethod]
     size: int  # cells in a block
+    threads: bool  # whether its blocks may run at the same time
     blocks: tuple[Block, ...]
 
     @classmethod
@@ -165,13 +166,13 @@ class Group:
         most = max(1, BLOCK_BYTES // (per_client * run.plan.clients_per_round))
         count = -(-len(members) // most)
         count = min(-(-count // CORES) * CORES, len(members)) if count > 1 else 1  # so that no core waits at the end
-        group = cls(run, {i: methods[i] for i in members}, -(-len(members) // count), ())
+        group = cls(run, {i: methods[i] for i in members}, -(-len(members) // count), False, ())
         first = jax.jit(
             jax.vmap(lambda m: first_state(run.problem, m, run.x0, run.average, run.recorder.wants_discrepancy))
         )
         parts = [members[i : i + group.size] for i in range(0, len(members), group.size)]
         blocks = [group.block(part, lambda stacked: first(stacked)) for part in parts]
-        return replace(group, blocks=tuple(blocks))
+        return replace(group, blocks=tuple(blocks), threads=len(blocks) > 1 and _stands_alone(run, blocks[0]))
 
     def block(self, cells: Sequence[int], state: Callable[[LocalMethod], RunState]) -> Block:
         """A block of these cells, filled up with copies of its first one."""
@@ -208,19 +209,20 @@ class Walk:
         return [(g, b) for g in self.groups for b in g.blocks if any(i >= 0 and i not in self.dead for i in b.cells)]
 
     def advanced(self, pool: ThreadPoolExecutor | None, count: int) -> "Walk":
-        """`count` rounds further, blocks on all cores; nothing is measured."""
-        alive = [block for _, block in self.blocks]
-        work = [partial(_advance_block, group.run, block, self.done, count) for group, block in self.blocks]
-        moved = dict(zip(map(id, alive), _on_all_cores(pool, work), strict=True))
-        groups = [
-            replace(g, blocks=tuple(replace(b, state=moved.get(id(b), b.state)) for b in g.blocks)) for g in self.groups
-        ]
+        """`count` rounds further, on all cores where blocks may run at the same time; nothing is measured."""
+        alive = {id(block) for _, block in self.blocks}
+        groups = []
+        for group in self.groups:
+            going = [block for block in group.blocks if id(block) in alive]
+            work = [partial(_advance_block, group.run, block, self.done, count) for block in going]
+            states = _on_all_cores(pool if group.threads else None, work)
+            moved = {id(block): replace(block, state=state) for block, state in zip(going, states, strict=True)}
+            groups.append(replace(group, blocks=tuple(moved.get(id(block), block) for block in group.blocks)))
         return replace(self, groups=groups, done=self.done + count)
 
-    def evaluated(self, pool: ThreadPoolExecutor | None) -> "Walk":
+    def evaluated(self) -> "Walk":
         """The same moment with a row for every living cell; those that are not finite any more are put aside."""
-        work = [partial(_measure_block, group, block, self.dead, self.done) for group, block in self.blocks]
-        rows = [row for part in _on_all_cores(pool, work) for row in part]
+        rows = [row for group, block in self.blocks for row in _measure_block(group, block, self.dead, self.done)]
         ended = {int(row["cell"]): int(row["round"]) for row in rows if row.pop("ended")}
         walk = replace(self, rows=self.rows + rows)
         if not ended:
@@ -256,9 +258,10 @@ class Walk:
                 each[i] = jax.tree.map(lambda a, place=place: np.asarray(a)[place], stacked)
         groups = [g.packed(layout, each) for g, layout in zip(self.groups, extra["layout"], strict=True)]
         dead = {int(i): (r, each[int(i)]) for i, r in extra["dead"].items()}
-        columns = extra["columns"]
+        columns, every = extra["columns"], self.groups[0].run.configuration["eval_every"]
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        return Walk(groups, dead, rows, done)
+        kept = [r for r in rows if r["round"] % every == 0 or r["round"] == rounds or int(r["cell"]) in dead]
+        return Walk(groups, dead, kept, done)  # the last row of a shorter sweep is not one of a longer one
 
 
 def _repacked(group: Group, dead: dict[int, Any], states: dict[int, Any]) -> Group:
@@ -294,12 +297,22 @@ def _on_all_cores(pool: ThreadPoolExecutor | None, work: list[Callable[[], Any]]
     return list(pool.map(call, work))
 
 
+def _stands_alone(run: Run, block: Block) -> bool:
+    """Whether the program is plain XLA. What it calls out to (LAPACK for singular values, callbacks to Python) waits for XLA's
+    own threads, and two programs that do so at the same time may wait for each other forever."""
+    program = _advance_cells.lower(*_arguments(run, block, 0, 0)).as_text()
+    return "custom_call" not in program and "fft" not in program
+
+
 def _advance_block(run: Run, block: Block, done: int, count: int) -> RunState:
+    return jax.block_until_ready(_advance_cells(*_arguments(run, block, done, count)))
+
+
+def _arguments(run: Run, block: Block, done: int, count: int) -> tuple[Any, ...]:
     plan = run.plan
     cohorts = None if plan.full_participation else plan.cohorts(done // COHORT_BLOCK)
     total = float(run.configuration["rounds"] * plan.most_steps)
-    state = _advance_cells(run.problem, block.methods, plan, run.average, total, block.state, cohorts, done, count)
-    return jax.block_until_ready(state)
+    return run.problem, block.methods, plan, run.average, total, block.state, cohorts, done, count
 
 
 @jax.jit

@@ -49,7 +49,7 @@ class SweepResult:
         """
         columns = [c for c in self.history if c not in ("cell", *self.cells)]
         checks.choice("score", "metric", metric, columns)
-        dead = self.history["cell"].isin(np.flatnonzero(self.cells["diverged"].notna()))
+        dead = self.history["cell"].isin(np.flatnonzero(self.cells["diverged"].notna()).tolist())
         rounds = self.provenance["configuration"]["rounds"]
         scores = score_groups(self.history, "cell", dead, rounds, metric, rule, window, largest)
         return scores.reindex(self.cells.index).rename(f"{metric} ({rule})")

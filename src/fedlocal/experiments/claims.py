@@ -88,6 +88,14 @@ def _never(claim: Claim, found: Findings) -> Verdict:
     return Verdict.of(claim.text, f"best {_name(metric)} {best:.3g} in {found.rounds} rounds", when is None)
 
 
+def _ends(claim: Claim, found: Findings) -> Verdict:
+    """Over the last rounds the metric is at the level on average."""
+    metric, level = _need(claim, "metric", "level")
+    late = found.methods[claim.method].late[metric]
+    holds = late >= level if claim.largest else late <= level
+    return Verdict.of(claim.text, f"{_name(metric)} {late:.3g} over the last rounds", bool(holds))
+
+
 def _better(claim: Claim, found: Findings) -> Verdict:
     """Over the last rounds the metric is better than that of every other method, by the margin at least."""
     (metric,) = _need(claim, "metric")
@@ -173,6 +181,7 @@ def _compared(claim: Claim, found: Findings, slower: bool) -> Verdict:
 CHECKS: dict[str, Callable[[Claim, Findings], Verdict]] = {
     "reaches": _reaches,
     "never": _never,
+    "ends": _ends,
     "better": _better,
     "close": _close,
     "fastest": _fastest,

@@ -78,12 +78,20 @@ class NuclearBall(Regularizer):
 
 
 def _svd(owner: str, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    u, s, vt = jnp.linalg.svd(_matrix(owner, x), full_matrices=False)
-    return u, s, vt
+    clean, finite = _finite(_matrix(owner, x))
+    u, s, vt = jnp.linalg.svd(clean, full_matrices=False)
+    return u, jnp.where(finite, s, jnp.nan), vt
 
 
 def _singular_values(owner: str, x: jax.Array) -> jax.Array:
-    return jnp.linalg.svd(_matrix(owner, x), compute_uv=False)
+    clean, finite = _finite(_matrix(owner, x))
+    return jnp.where(finite, jnp.linalg.svd(clean, compute_uv=False), jnp.nan)
+
+
+def _finite(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """x, or zeros where it is not finite, and which it is: LAPACK prints complaints about what it cannot decompose."""
+    finite = jnp.all(jnp.isfinite(x))
+    return jnp.where(finite, x, 0), finite
 
 
 def _product(left: jax.Array, right: jax.Array) -> jax.Array:

@@ -67,6 +67,14 @@ def test_blocks_on_threads_keep_float32_and_float64_apart(monkeypatch: pytest.Mo
     assert_cells_equal_single_runs(double, 1e-12, **arguments)
 
 
+def test_programs_that_call_lapack_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch):
+    """Two of them at the same time would: each holds one of XLA's threads and waits for another."""
+    monkeypatch.setattr(sweeps, "BLOCK_BYTES", 1)
+    arguments = EPOCHS | {"rounds": 3}
+    method = fl.methods.FedDualAvg(0.1, 1.0, fl.regularizers.Nuclear(0.3))
+    assert_cells_equal_single_runs(fl.sweep(federation(), method, GRID, **arguments), 1e-12, **arguments)
+
+
 def test_a_function_of_the_grid_and_an_average():
     def method(step_size: float) -> fl.LocalMethod:
         return fl.methods.FedAc.one(step_size=step_size, strong_convexity=0.1, local_steps=2)
@@ -192,14 +200,15 @@ def test_an_interrupted_sweep_continues_to_the_same_bits(after: int, tmp_path: P
 def test_a_longer_sweep_continues_a_shorter_one_and_another_grid_does_not(tmp_path: Path):
     arguments: dict[str, Any] = EPOCHS | {"checkpoint": tmp_path / "sweep.npz"}
     method = METHODS["fed_dual_avg"]
-    fl.sweep(federation(), method, GRID, rounds=4, **arguments)
-    longer = fl.sweep(federation(), method, GRID, rounds=8, **arguments)
-    whole = fl.sweep(federation(), method, GRID, rounds=8, **EPOCHS)
+    fl.sweep(federation(), method, GRID, rounds=5, eval_every=2, **arguments)
+    longer = fl.sweep(federation(), method, GRID, rounds=8, eval_every=2, **arguments)
+    whole = fl.sweep(federation(), method, GRID, rounds=8, eval_every=2, **EPOCHS)
     assert closeness(longer.points, whole.points) == 0
+    pd.testing.assert_frame_equal(longer.history[columns(longer.history)], whole.history[columns(whole.history)])
     with pytest.raises(ValueError, match="belongs to another run: cells"):
-        fl.sweep(federation(), method, {"client_step_size": [0.01]}, rounds=8, **arguments)
+        fl.sweep(federation(), method, {"client_step_size": [0.01]}, rounds=8, eval_every=2, **arguments)
     with pytest.raises(ValueError, match="round 8 already; rounds must be >= 8, got 2"):
-        fl.sweep(federation(), method, GRID, rounds=2, **arguments)
+        fl.sweep(federation(), method, GRID, rounds=2, eval_every=2, **arguments)
 
 
 def test_a_cell_has_a_certificate():

@@ -35,6 +35,8 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "never": ({"check": "never", "method": "b", "level": 0.9, "within": 50}, HOLDS, "best F1 0.7 in 50 rounds"),
     "not_never": ({"check": "never", "method": "a", "level": 0.9, "within": 50}, FAILS, "best F1 1"),
     "never_too_short": ({"check": "never", "method": "b", "level": 0.9, "within": 500}, UNMEASURED, "only 50 rounds"),
+    "ends": ({"check": "ends", "method": "b", "level": 0.7}, HOLDS, "F1 0.7 over the last rounds"),
+    "does_not_end": ({"check": "ends", "method": "b", "level": 0.6, "largest": False}, FAILS, "F1 0.7"),
     "better": ({"check": "better", "method": "a", "than": ["b"], "margin": 0.29}, HOLDS, r"1 against 0.7 \(b\)"),
     "not_by_the_margin": ({"check": "better", "method": "a", "than": ["b"], "margin": 0.31}, FAILS, "against"),
     "less_is_better": (
