@@ -29,7 +29,7 @@ from fedlocal.metrics import Metric
 from fedlocal.progress import ProgressBar
 from fedlocal.provenance import provenance
 
-BLOCK_BYTES = 5 << 16  # of client states that one block of cells walks through side by side; found by measuring
+BLOCK_BYTES = 5 << 17  # of client states that one block of cells walks through side by side; found by measuring
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -97,9 +97,7 @@ def sweep(
     rounds, eval_every = run.configuration["rounds"], run.configuration["eval_every"]
     walk = Walk(groups, {}, [], 0)
     table = table_of(cells)
-    identity = {"cells": table.to_dict("list")} | run.identity()
-    identity |= {"method": None, "data": fingerprint((problem, methods, run.x0))}
-    saved = None if checkpoint is None else Checkpoint(checkpoint, identity)
+    saved = None if checkpoint is None else Checkpoint(checkpoint, _identity(run, table, methods))
     seconds_before, started = 0.0, time.monotonic()
     previous = saved.load(walk.states()) if saved else None
     if previous is not None:
@@ -162,33 +160,35 @@ class Group:
 
     @classmethod
     def make(cls, run: Run, methods: list[LocalMethod], members: list[int]) -> "Group":
+        mine = {i: methods[i] for i in members}
+        alone = cls(run, mine, 1, False, ()).packed([members[:1]])
+        threads = len(members) > 1 and _stands_alone(run, alone.blocks[0])
         per_client = sum(np.size(a) * np.asarray(a).itemsize for a in jax.tree.leaves(run.x0))
         most = max(1, BLOCK_BYTES // (per_client * run.plan.clients_per_round))
+        if not threads:
+            most = max(1, most // 2)  # decompositions gain nothing from company; small blocks have fewer empty places
         count = -(-len(members) // most)
-        count = min(-(-count // CORES) * CORES, len(members)) if count > 1 else 1  # so that no core waits at the end
-        group = cls(run, {i: methods[i] for i in members}, -(-len(members) // count), False, ())
-        first = jax.jit(
-            jax.vmap(lambda m: first_state(run.problem, m, run.x0, run.average, run.recorder.wants_discrepancy))
-        )
-        parts = [members[i : i + group.size] for i in range(0, len(members), group.size)]
-        blocks = [group.block(part, lambda stacked: first(stacked)) for part in parts]
-        return replace(group, blocks=tuple(blocks), threads=len(blocks) > 1 and _stands_alone(run, blocks[0]))
+        if threads and count > 1:
+            count = min(-(-count // CORES) * CORES, len(members))  # so that no core waits at the end
+        size = -(-len(members) // count)
+        group = cls(run, mine, size, threads, ())
+        return group.packed([members[i : i + size] for i in range(0, len(members), size)])
 
-    def block(self, cells: Sequence[int], state: Callable[[LocalMethod], RunState]) -> Block:
+    def packed(self, cells: Sequence[Sequence[int]], states: dict[int, Any] | None = None) -> "Group":
+        """The same group with these cells in its blocks: in these states, or at the beginning."""
+        return replace(self, blocks=tuple(self._block(part, states) for part in cells))
+
+    def _block(self, cells: Sequence[int], states: dict[int, Any] | None) -> Block:
         """A block of these cells, filled up with copies of its first one."""
-        places = list(cells) + [cells[0]] * (self.size - len(cells))
-        stacked = stack([self.methods[i] for i in places], optax.tree.dtype(self.run.x0, "promote"))
-        marked = np.array(list(cells) + [-1] * (self.size - len(cells)))
-        return Block(marked, stacked, state(stacked))
-
-    def packed(self, cells: Sequence[Sequence[int]], states: dict[int, Any]) -> "Group":
-        """The same group with these cells in its blocks."""
-
-        def gather(part: Sequence[int], _: LocalMethod) -> RunState:
-            places = list(part) + [part[0]] * (self.size - len(part))
-            return jax.tree.map(lambda *a: jnp.stack(a), *(states[i] for i in places))
-
-        return replace(self, blocks=tuple(self.block(part, partial(gather, part)) for part in cells))
+        missing, run = self.size - len(cells), self.run
+        places = [*cells, *cells[:1] * missing]
+        methods = stack([self.methods[i] for i in places], optax.tree.dtype(run.x0, "promote"))
+        if states is None:
+            discrepancy = run.recorder.wants_discrepancy
+            state = _first_states(run.problem, methods, run.x0, run.average, discrepancy)
+        else:
+            state = jax.tree.map(lambda *a: jnp.stack(a), *(states[i] for i in places))
+        return Block(np.array([*cells, *[-1] * missing]), methods, state)
 
     def layout(self) -> list[list[int]]:
         return [[int(i) for i in block.cells if i >= 0] for block in self.blocks]
@@ -376,6 +376,13 @@ def _measure_block(group: Group, block: Block, dead: dict[int, Any], done: int) 
     ]
 
 
+@partial(jax.jit, static_argnames="discrepancy")
+def _first_states(
+    problem: AbstractProblem, methods: LocalMethod, x0: Params, average: Average | None, discrepancy: bool
+) -> RunState:
+    return jax.vmap(lambda method: first_state(problem, method, x0, average, discrepancy))(methods)
+
+
 @jax.jit
 def _outputs(methods: LocalMethod, states: RunState) -> Params:
     """The point of each cell."""
@@ -393,6 +400,12 @@ def _penalty(method: LocalMethod, x: Params) -> jax.Array:
     return jnp.zeros(()) if psi is None else psi.value(x)
 
 
+def _identity(run: Run, table: pd.DataFrame, methods: list[LocalMethod]) -> dict[str, Any]:
+    """What a checkpoint must agree with."""
+    data = fingerprint((run.problem, methods, run.x0))
+    return {"cells": table.to_dict("list")} | run.identity() | {"method": None, "data": data}
+
+
 def _result(
     walk: Walk, table: pd.DataFrame, methods: list[LocalMethod], problem: AbstractProblem, origin: dict[str, Any]
 ) -> SweepResult:
@@ -404,14 +417,18 @@ def _result(
     history = pd.DataFrame(walk.rows).sort_values(["cell", "round"], kind="stable", ignore_index=True)
     history = history.astype({"cell": int, "round": int, "numbers_up": int, "numbers_down": int})
     history = table.join(history.set_index("cell"), how="right").reset_index()
-    each = {i: state for group in walk.groups for i, state in _states(group).items()}
-    each |= {i: state for i, (_, state) in walk.dead.items()}
+    servers, points = [None] * len(methods), [None] * len(methods)
+    for group, states in zip(walk.groups, walk.states(), strict=True):
+        stacked = stack(list(group.methods.values()), optax.tree.dtype(group.run.x0, "promote"))
+        shown = jax.device_get(_outputs(stacked, states))
+        for place, i in enumerate(group.methods):
+            servers[i], points[i] = jax.tree.map(lambda a, place=place: a[place], (states.server, shown))
     return SweepResult(
         cells=table.assign(diverged=diverged),
         history=history,
         methods=methods,
-        points=[jax.device_get(output(method, each[i])) for i, method in enumerate(methods)],
-        servers=[each[i].server for i in range(len(methods))],
+        points=points,
+        servers=servers,
         problem=problem,
         plan=walk.groups[0].run.plan,
         provenance=origin,

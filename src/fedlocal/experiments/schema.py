@@ -64,7 +64,16 @@ class Claim(Strict):
 
     text: str
     check: Literal[
-        "reaches", "never", "ends", "better", "close", "fastest", "tuned", "inside_grid", "slower_than_on", "faster_than_on"
+        "reaches",
+        "never",
+        "ends",
+        "better",
+        "close",
+        "fastest",
+        "tuned",
+        "inside_grid",
+        "slower_than_on",
+        "faster_than_on",
     ]
     method: str
     metric: str | None = None
