@@ -181,7 +181,7 @@ class Group:
     def _block(self, cells: Sequence[int], states: dict[int, Any] | None) -> Block:
         """A block of these cells, filled up with copies of its first one."""
         missing, run = self.size - len(cells), self.run
-        places = [*cells, *cells[:1] * missing]
+        places = [*cells, *[cells[0]] * missing]
         methods = stack([self.methods[i] for i in places], optax.tree.dtype(run.x0, "promote"))
         if states is None:
             discrepancy = run.recorder.wants_discrepancy
