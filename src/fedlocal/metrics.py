@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal import checks
-from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer, is_free
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer, Server, is_free
 from fedlocal.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem
 
@@ -30,6 +30,7 @@ class Evaluation:
     method: LocalMethod
     client_weights: np.ndarray
     discrepancy: dict[str, float]
+    server: Server = None  # the method's server state, as NumPy arrays
 
 
 class Metric(ABC):

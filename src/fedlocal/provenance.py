@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "pandas")
+LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "numba")
 
 
 def provenance(**configuration: Any) -> dict[str, Any]:

@@ -113,3 +113,25 @@ def test_plain_functions_are_metrics():
     x = {"weights": np.array([3.0, 0.0, -4.0, 0.0]), "intercept": np.array(0.0)}
     row = at(least_squares(), x, largest, lambda x: {"a": 1.0, "b": 2.0})
     assert (row["largest"], row["a"], row["b"]) == (4.0, 1.0, 2.0)
+
+
+def test_potentials_of_fed_ac_are_their_formulas_and_shrink():
+    matrices, optima = [np.diag([1.0, 4.0]), np.diag([3.0, 2.0])], [np.array([1.0, 0.0]), np.array([0.0, 2.0])]
+    problem = fl.problems.quadratics(matrices=matrices, optima=optima)
+    mean = sum(matrices) / 2
+    solution = np.linalg.solve(mean, sum(a @ b for a, b in zip(matrices, optima, strict=True)) / 2)
+
+    def loss(x: np.ndarray) -> float:
+        return float(np.mean([(x - b) @ a @ (x - b) / 2 for a, b in zip(matrices, optima, strict=True)]))
+
+    method = fl.methods.FedAc.one(step_size=0.1, strong_convexity=2.0, local_steps=1)
+    metric = fl.metrics.Potentials(loss(solution), solution, strong_convexity=2.0)
+    result = fl.simulate(problem, method, rounds=30, local_steps=1, x0=np.array([3.0, -1.0]), metrics=[metric])
+    x, ag = (np.asarray(part) for part in result.server)
+    last = result.history.iloc[-1]
+    np.testing.assert_allclose(last["psi"], loss(ag) - loss(solution) + np.sum((x - solution) ** 2), rtol=1e-9)
+    np.testing.assert_allclose(last["phi"], loss(ag) - loss(solution) + np.sum((x - solution) ** 2) / 3, rtol=1e-9)
+    rate = 1 - method.gamma * 2.0  # one client's gradient is exact, so the lemma holds without noise
+    assert (result.history["psi"] <= result.history["psi"][0] * rate ** result.history["round"] + 1e-12).all()
+    with pytest.raises(TypeError, match=r"needs FedAc or another method with .*, got FedAvg"):
+        fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=1, local_steps=1, metrics=[metric])

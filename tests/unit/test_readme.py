@@ -20,7 +20,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("code", PYTHON, ids=["first", "own_data"])
+@pytest.mark.parametrize("code", PYTHON, ids=["first", "own_data", "sweep"])
 def test_python_in_the_readme_runs(code: str):
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -28,8 +28,13 @@ def test_python_in_the_readme_runs(code: str):
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c[0] == "fedlocal" and c[1] != "demo"], ids=" ".join)
-def test_fedlocal_commands_in_the_readme_run(command: list[str]):
-    assert CliRunner().invoke(app, command[1:]).exit_code == 0
+def test_fedlocal_commands_in_the_readme_run(command: list[str], tmp_path: Path):
+    where = ["--directory", str(tmp_path)] if command[1] == "run" and command[2] != "--help" else []
+    result = CliRunner().invoke(app, [*command[1:], *where])
+    assert result.exit_code == 0, result.output
+    if where:
+        assert "holds" in result.output
+        assert list(tmp_path.glob("*/figure.png"))
 
 
 def test_the_demo_command_shows_both_studies(tmp_path: Path):

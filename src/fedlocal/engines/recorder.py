@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedlocal import metrics as metrics_module
-from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
 from fedlocal.engines.plan import Plan
 from fedlocal.metrics import ClientDiscrepancy, Evaluation, Metric
 
@@ -45,7 +45,7 @@ class Recorder:
     def wants_discrepancy(self) -> bool:
         return any(isinstance(metric, ClientDiscrepancy) for metric in self.metrics)
 
-    def evaluate(self, r: int, x: Params, discrepancy: dict[str, Any] | None) -> None:
+    def evaluate(self, r: int, x: Params, server: Server, discrepancy: dict[str, Any] | None) -> None:
         """Measure the point after r rounds and add a row."""
         x = jax.tree.map(lambda a: np.asarray(a, np.float64), x)
         loss = metrics_module.loss_in_float64(self.problem, x, self.loss_weights)
@@ -54,14 +54,20 @@ class Recorder:
         if psi is not None:
             with jax.enable_x64(True):
                 objective = loss + float(psi.value(x))
-        self.rows += self.measure([r], [self.view(self.method, x, loss, objective, discrepancy)])
+        self.rows += self.measure([r], [self.view(self.method, x, loss, objective, server, discrepancy)])
 
     def view(
-        self, method: LocalMethod, x: Params, loss: float, objective: float, discrepancy: dict[str, Any] | None
+        self,
+        method: LocalMethod,
+        x: Params,
+        loss: float,
+        objective: float,
+        server: Server,
+        discrepancy: dict[str, Any] | None,
     ) -> Evaluation:
         """What metrics see of a point."""
         spread = {name: float(value) for name, value in (discrepancy or {}).items()}
-        return Evaluation(x, loss, objective, self.problem, method, self.client_weights, spread)
+        return Evaluation(x, loss, objective, self.problem, method, self.client_weights, spread, server)
 
     def measure(self, rounds: Sequence[int], views: Sequence[Evaluation]) -> list[dict[str, float]]:
         """A row for each of these points, after so many rounds each."""

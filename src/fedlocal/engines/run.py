@@ -108,7 +108,7 @@ class Run:
 
     def evaluate(self, r: int, state: RunState) -> None:
         """Add a row to the history."""
-        self.recorder.evaluate(r, output(self.method, state), state.discrepancy)
+        self.recorder.evaluate(r, output(self.method, state), state.server, state.discrepancy)
 
     def divergence(self, state: RunState) -> Divergence | None:
         """When and where the run left the finite numbers, as far as it has been evaluated."""

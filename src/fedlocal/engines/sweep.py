@@ -357,7 +357,7 @@ def _measure_block(group: Group, block: Block, dead: dict[int, Any], done: int) 
     losses = metrics_module.losses_in_float64(run.problem, points, recorder.loss_weights)
     with jax.enable_x64(True):
         objectives = losses + np.asarray(_penalties(stack(methods, np.float64), points))
-    diverged, spread = jax.device_get((block.state.diverged, block.state.discrepancy))
+    server, diverged, spread = jax.device_get((block.state.server, block.state.diverged, block.state.discrepancy))
     rounds = [int(diverged[place]) if diverged[place] >= 0 else done for place in living]
     views = [
         recorder.view(
@@ -365,6 +365,7 @@ def _measure_block(group: Group, block: Block, dead: dict[int, Any], done: int) 
             jax.tree.map(lambda a, place=place: a[place], points),
             float(losses[place]),
             float(objectives[place]),
+            jax.tree.map(lambda a, place=place: a[place], server),
             {name: values[place] for name, values in (spread or {}).items()},
         )
         for place in living
