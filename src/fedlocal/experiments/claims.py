@@ -1,6 +1,6 @@
 """Claims of the text against what was measured: each becomes a verdict, one line."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -40,6 +40,7 @@ class Tuned:
     curve: pd.DataFrame  # one row per evaluated round, averaged over seeds
     late: Mapping[str, float]  # every column averaged over the last rounds
     diverged: Mapping[tuple[float, float], float]  # (client, server) -> first round of divergence, where it diverged
+    tied: Sequence[tuple[float, float]]  # pairs with the best score, this one among them
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ def _never(claim: Claim, found: Findings) -> Verdict:
     if when is None and found.rounds < within:
         return _unmeasured(claim, f"only {found.rounds} rounds were run")
     best = curve[metric].max() if claim.largest else curve[metric].min()
-    return Verdict.of(claim.text, f"best {_name(metric)} {best:.3g} in {found.rounds} rounds", when is None)
+    lasting = "never for good" if when is None else f"from round {when}"
+    said = f"{_name(metric)} {_sign(claim)} {level:g} {lasting}, best {best:.3g} in {found.rounds} rounds"
+    return Verdict.of(claim.text, said, when is None)
 
 
 def _ends(claim: Claim, found: Findings) -> Verdict:
@@ -132,16 +135,19 @@ def _fastest(claim: Claim, found: Findings) -> Verdict:
 
 
 def _tuned(claim: Claim, found: Findings) -> Verdict:
-    """The best pair of step sizes is the text's."""
+    """The text's pair of step sizes has the best score, alone or with others."""
     (wanted,) = _need(claim, "step_sizes")
     tuned = found.methods[claim.method]
-    best = (tuned.client_step_size, tuned.server_step_size)
-    said = f"best is ({best[0]:g}, {best[1]:g})"
+    best = [(tuned.client_step_size, tuned.server_step_size)]
+    best += [pair for pair in tuned.tied if pair != best[0]]
+    said = "best is " + ", as good are ".join(
+        [_pair(best[0]), *([" and ".join(map(_pair, best[1:]))] if best[1:] else [])]
+    )
     if wanted[0] not in found.grid.client_step_size or wanted[1] not in found.grid.server_step_size:
         return _unmeasured(claim, f"{said}; the text's pair is not in the grid that was run")
     when = tuned.diverged.get(tuple(wanted))
-    said += f"; ({wanted[0]:g}, {wanted[1]:g}) diverged in round {when:g}" if when is not None else ""
-    return Verdict.of(claim.text, said, bool(np.allclose(best, wanted)))
+    said += f"; {_pair(wanted)} diverged in round {when:g}" if when is not None else ""
+    return Verdict.of(claim.text, said, any(np.allclose(pair, wanted) for pair in best))
 
 
 def _inside_grid(claim: Claim, found: Findings) -> Verdict:
@@ -205,6 +211,10 @@ def _unmeasured(claim: Claim, why: str) -> Verdict:
 
 def _name(metric: str) -> str:
     return {"f1": "F1"}.get(metric, metric.replace("_", " "))
+
+
+def _pair(step_sizes: Sequence[float]) -> str:
+    return f"({step_sizes[0]:g}, {step_sizes[1]:g})"
 
 
 def _sign(claim: Claim) -> str:

@@ -153,6 +153,26 @@ def test_another_configuration_is_not_continued(tmp_path: Path):
     assert Store.unfinished(tmp_path, settings().model_dump(mode="json")) is None
 
 
+def test_of_pairs_with_the_same_score_the_fastest_is_taken():
+    curves = {0.5: [0.0, 0.2, 1.0, 1.0], 1.0: [0.0, 0.9, 1.0, 1.0], 2.0: [0.0, 1.0, 0.9, 1.0]}
+    rows = [
+        {
+            "method": "a",
+            "seed": 0,
+            "client_step_size": 0.1,
+            "server_step_size": s,
+            "round": 2 * i,
+            "f1": f1,
+            "diverged": None,
+        }
+        for s, values in curves.items()
+        for i, f1 in enumerate(values)
+    ]
+    tuned = recovery.tune(settings(), pd.DataFrame(rows))
+    assert (tuned.client_step_size, tuned.server_step_size) == (0.1, 1.0)
+    assert tuned.tied == [(0.1, 0.5), (0.1, 1.0)]
+
+
 def test_the_strength_is_in_the_middle_of_those_that_recover_the_pattern():
     strengths = np.array([8.0, 4.0, 2.0, 1.0, 0.5, 0.25])
     assert recovery._middle(strengths, np.array([False, True, True, True, False, True])) == 2.0
