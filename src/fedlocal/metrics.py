@@ -166,6 +166,28 @@ class ClientDiscrepancy(Metric):
         return evaluation.discrepancy
 
 
+class Potentials(Metric):
+    """What the analyses of FedAc decrease, at the end of a round, where all clients hold the server's (x, x_ag).
+
+    Psi = F(x_ag) - F* + mu/2 ||x - x*||^2 for FedAc-I, Phi = F(x_ag) - F* + mu/6 ||x - x*||^2 for FedAc-II.
+    Reference: dissertation, eq. fedaci:potential and centralied:potential. Differs from it: not measured inside a round.
+    """
+
+    def __init__(self, optimum: float, solution: Params, strong_convexity: float):
+        self.optimum, self.solution = checks.number("Potentials", "optimum", optimum), solution
+        self.strong_convexity = checks.number("Potentials", "strong_convexity", strong_convexity, above=0)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        if not {"x", "ag"} <= set(getattr(evaluation.server, "_fields", ())):
+            raise TypeError(
+                f"Potentials: needs a method with (x, x_ag) such as FedAc, got {type(evaluation.method).__name__}"
+            )
+        squares = jax.tree.map(lambda a, b: float(np.sum((np.asarray(a) - b) ** 2)), evaluation.server.x, self.solution)
+        distance, gap = sum(jax.tree.leaves(squares)), evaluation.loss - self.optimum
+        mu = self.strong_convexity
+        return {"psi": gap + mu / 2 * distance, "phi": gap + mu / 6 * distance}
+
+
 def measure(metric: Metric | Callable[[Params], Any], evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
     """A metric's columns at these points; a plain function gives a column of its own name."""
     if isinstance(metric, Metric):

@@ -138,3 +138,21 @@ def test_a_bad_argument_is_told_in_one_sentence(name: str):
     call, sentence = ERRORS[name]
     with pytest.raises((ValueError, TypeError), match=sentence):
         call()
+
+
+@over("kind", ["lasso", "low_rank"])
+def test_validation_examples_are_others_of_the_same_clients(kind: str):
+    make = synthetic_lasso if kind == "lasso" else synthetic_low_rank
+    dimension = 12 if kind == "lasso" else 4
+    train, validation = (by_client(make("III", 5, dimension, split=split)) for split in ("train", "validation"))
+    assert train[0].shape == validation[0].shape
+    assert np.abs(train[0] - validation[0]).min() > 0
+    difference = train[0].mean(axis=1) - validation[0].mean(axis=1)  # the means of a client cancel; 2/128 is left
+    np.testing.assert_allclose(np.mean(difference**2), 2 / 128, rtol=0.3)
+    truths = [make("III", 5, dimension, split=split).truth for split in ("train", "validation")]
+    assert truths[0]["intercept"] == truths[1]["intercept"]
+
+
+def test_a_split_that_does_not_exist_is_told():
+    with pytest.raises(ValueError, match="split must be one of 'train', 'validation', got 'test'"):
+        synthetic_lasso("III", split="test")
