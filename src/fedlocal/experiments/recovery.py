@@ -24,7 +24,7 @@ from fedlocal.metrics import Evaluation, FrobeniusError, Loss, Metric, Rank, Spa
 from fedlocal.problems import LeastSquares, MatrixSensing
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.regularizers import L1, Nuclear
-from fedlocal.report.figures import COLORS, panels
+from fedlocal.report.figures import COLORS, legend_below, panels, plain_log_scale
 from fedlocal.solvers import centralized, path, zero_strength
 
 METHODS = {"FedDualAvg": FedDualAvg, "FedDualAvg-OSP": FedDualAvg, "FedMiD": FedMiD, "FedMiD-OSP": FedMiD}
@@ -219,8 +219,10 @@ def _draw(settings: Recovery, methods: dict[str, Tuned], optimum: pd.DataFrame, 
                 axis.axhline(
                     float(np.mean(optimum[panel.column])), color="black", linestyle=":", linewidth=1.3, label="optimum"
                 )
-            axis.set(title=panel.title, xlabel="communication rounds", yscale="log" if panel.log else "linear")
-        axes[0].legend(fontsize=9)
+            axis.set(title=panel.title, xlabel="communication rounds")
+            if panel.log:
+                plain_log_scale(axis)
+        legend_below(axes)
 
 
 def _how(settings: Recovery) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from fedlocal.engines.checkpoint import write_atomically
 
@@ -51,3 +52,19 @@ def panels(count: int, path: Path, title: str, width: float = 4.6, height: float
         picture = io.BytesIO()
         figure.savefig(picture, format="png")
         write_atomically(path, picture.getvalue())
+
+
+def plain_log_scale(axis: Axes) -> None:
+    """A logarithmic y axis whose ticks read 0.8, 1, 2, 4; those between powers of ten only where it spans little."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    low, high = axis.get_ylim()
+    axis.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else NullFormatter())
+
+
+def legend_below(axes: list[Axes]) -> None:
+    """One legend for all panels, in a row below them."""
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure = axes[0].get_figure()
+    assert isinstance(figure, Figure)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
