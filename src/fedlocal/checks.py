@@ -44,7 +44,7 @@ def whole(owner: str, name: str, value: Any, *, at_least: int = 1, at_most: int 
 
 def choice(owner: str, name: str, value: Any, options: Collection[str]) -> str:
     """Return `value` if it is one of `options`, or list them."""
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         raise ValueError(f"{owner}: {name} must be one of {', '.join(map(repr, options))}, got {value!r}")
     return value
 

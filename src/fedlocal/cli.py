@@ -108,7 +108,7 @@ def run_(
             resume=resume,
             console=console,
         )
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         _say_and_stop(error)
     except KeyboardInterrupt:
         console.print("stopped; the same command with --resume continues")
@@ -122,7 +122,7 @@ def show(directory: Annotated[Path, typer.Argument(help="The directory of a fini
 
     try:
         experiments.show(directory, console)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         _say_and_stop(error)
 
 
@@ -163,7 +163,7 @@ def _whole_numbers(option: str, text: str) -> list[int]:
         ) from None
 
 
-def _say_and_stop(error: ValueError) -> NoReturn:
+def _say_and_stop(error: Exception) -> NoReturn:
     console.print(f"[red]{escape(str(error))}[/]", highlight=False)
     raise typer.Exit(2)
 

@@ -193,12 +193,16 @@ def measure(metric: Metric | Callable[[Params], Any], evaluations: Sequence[Eval
     if isinstance(metric, Metric):
         return metric.measure_many(evaluations)
     values = [metric(evaluation.x) for evaluation in evaluations]
-    return [
-        {name: float(number) for name, number in value.items()}
-        if isinstance(value, dict)
-        else {metric_name(metric): float(value)}
-        for value in values
-    ]
+    named = [value if isinstance(value, dict) else {metric_name(metric): value} for value in values]
+    return [{name: _number(metric, number) for name, number in each.items()} for each in named]
+
+
+def _number(metric: Callable[[Params], Any], value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        name = metric_name(metric)
+        raise TypeError(f"metrics: {name} must return a number or a dict of numbers, got {value!r}") from None
 
 
 def metric_name(metric: Metric | Callable[[Params], Any]) -> str:

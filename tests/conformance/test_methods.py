@@ -1,5 +1,6 @@
 """Every method against its transcript from the text, and both engines against each other."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -102,3 +103,10 @@ def test_the_program_is_compiled_once_for_all_step_sizes_seeds_and_chunks():
             clients_per_round=2,
         )
     assert _advance._cache_size() == 1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_copy_with_replaced_fields_is_the_same_method(name: str):
+    """`dataclasses.replace`, which sweeps use, gives every field back to the constructor."""
+    method = CASES[name].method
+    assert jax.tree.structure(dataclasses.replace(method)) == jax.tree.structure(method)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import fedlocal as fl
 from fedlocal.cli import app
-from fedlocal.report import demo
+from fedlocal.experiments import demo
 
 runner = CliRunner()
 

@@ -135,3 +135,12 @@ def test_potentials_of_fed_ac_are_their_formulas_and_shrink():
     assert (result.history["psi"] <= result.history["psi"][0] * rate ** result.history["round"] + 1e-12).all()
     with pytest.raises(TypeError, match=r"needs a method with \(x, x_ag\) such as FedAc, got FedAvg"):
         fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=1, local_steps=1, metrics=[metric])
+
+
+def test_a_metric_that_returns_no_number_is_told():
+    def nothing(x: Any) -> None:
+        return None
+
+    problem = fl.problems.quadratics(matrices=[np.eye(2)], optima=[np.ones(2)])
+    with pytest.raises(TypeError, match="nothing must return a number or a dict of numbers, got None"):
+        fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=1, local_steps=1, metrics=[nothing])

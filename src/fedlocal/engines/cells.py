@@ -11,11 +11,17 @@ import pandas as pd
 
 from fedlocal.core import LocalMethod
 
+PLAIN = (str, bool, int, float, np.generic, type(None))
+RESERVED = {"cell", "round", "loss", "objective", "numbers_up", "numbers_down", "seconds", "diverged"}
 Grid = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
 
 def combinations(grid: Grid) -> list[dict[str, Any]]:
     """All combinations of a grid {name: values}, the last name fastest; a list of cells passes through."""
+    names = grid if isinstance(grid, Mapping) else grid[0] if isinstance(grid, Sequence) and grid else ()
+    taken = sorted(RESERVED & set(names))
+    if taken:
+        raise ValueError(f"sweep: {taken[0]!r} is a column of the history; give the grid's value another name")
     if isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)):
@@ -48,8 +54,7 @@ def method_of(method: LocalMethod | Callable[..., LocalMethod], cell: Mapping[st
 
 def table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
     """The grid as a table, one row per cell; values that are not numbers or strings by their name."""
-    plain = (str, bool, int, float, np.generic)
-    rows = [{k: v if isinstance(v, plain) or v is None else str(v) for k, v in cell.items()} for cell in cells]
+    rows = [{k: v if isinstance(v, PLAIN) else str(v) for k, v in cell.items()} for cell in cells]
     return pd.DataFrame(rows, index=pd.RangeIndex(len(cells), name="cell"))
 
 
@@ -79,9 +84,15 @@ def stack(methods: list[LocalMethod], dtype: Any) -> LocalMethod:
 
 
 def _replace(thing: Any, names: list[str], value: Any) -> Any:
-    fields = [f.name for f in dataclasses.fields(cast(Any, thing))] if dataclasses.is_dataclass(thing) else []
-    if names[0] not in fields:
-        raise ValueError(f"sweep: {type(thing).__name__} has no field {names[0]!r}; it has: {', '.join(fields)}")
+    """A copy of a dataclass or a dict in which one thing, however deep, is another."""
+    held = thing if isinstance(thing, dict) else {f.name: None for f in dataclasses.fields(cast(Any, thing))}
+    if names[0] not in held:
+        raise ValueError(f"sweep: {type(thing).__name__} has no {names[0]!r}; it has: {', '.join(map(str, held))}")
     if len(names) > 1:
-        value = _replace(getattr(thing, names[0]), names[1:], value)
+        inner = thing[names[0]] if isinstance(thing, dict) else getattr(thing, names[0])
+        if not isinstance(inner, dict) and not dataclasses.is_dataclass(inner):
+            raise ValueError(f"sweep: {names[0]!r} of {type(thing).__name__} has no parts, got {'.'.join(names)!r}")
+        value = _replace(inner, names[1:], value)
+    if isinstance(thing, dict):
+        return {**thing, names[0]: value}
     return dataclasses.replace(cast(Any, thing), **{names[0]: value})

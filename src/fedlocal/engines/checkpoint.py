@@ -8,7 +8,7 @@ import zipfile
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import jax
@@ -85,6 +85,7 @@ def _feed(digest: Any, thing: Any, seen: dict[int, Any]) -> None:
         digest.update(f"{type(thing).__name__}{thing!r}".encode())
         return
     if id(thing) in seen:
+        digest.update(f"again {list(seen).index(id(thing))}".encode())
         return
     seen[id(thing)] = thing  # kept, so that nothing else gets its id
     digest.update(f"{type(thing).__module__}.{type(thing).__qualname__}".encode())
@@ -93,6 +94,14 @@ def _feed(digest: Any, thing: Any, seen: dict[int, Any]) -> None:
     elif isinstance(thing, FunctionType):
         cells = [cell.cell_contents for cell in thing.__closure__ or ()]
         parts = (thing.__qualname__, thing.__code__, thing.__defaults__, thing.__kwdefaults__, cells)
+    elif isinstance(thing, (type, ModuleType)):
+        parts = (thing.__name__,)
+    elif isinstance(thing, MethodType):
+        parts = (thing.__self__, thing.__func__)
+    elif hasattr(thing, "__wrapped__"):  # jitted functions and the like
+        parts = (thing.__wrapped__,)
+    elif isinstance(thing, (set, frozenset)):
+        parts = sorted(fingerprint(part) for part in thing)
     elif isinstance(thing, partial):
         parts = (thing.func, thing.args, thing.keywords)
     elif isinstance(thing, dict):
@@ -102,6 +111,6 @@ def _feed(digest: Any, thing: Any, seen: dict[int, Any]) -> None:
     elif is_dataclass(thing):
         parts = [getattr(thing, f.name) for f in fields(thing)]
     else:
-        parts = ()
+        parts = [vars(thing)] if hasattr(thing, "__dict__") else ()
     for part in parts:
         _feed(digest, part, seen)

@@ -194,7 +194,7 @@ def message_fields(method: LocalMethod, x0: Params) -> dict[str, str | None]:
     if shapes(got) == wanted:
         return {"discrepancy": None}
     fields = [f for f in getattr(got, "_fields", ()) if shapes(getattr(got, f)) == wanted]
-    return {"discrepancy" if len(fields) == 1 else f"discrepancy_{f}": f for f in fields}
+    return {"discrepancy" if len(fields) == 1 else f"discrepancy_{f}": f for f in sorted(fields)}
 
 
 def message_spread(

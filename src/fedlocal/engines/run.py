@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from fedlocal import checks, wire
 from fedlocal.core import AbstractProblem, LocalMethod, MirrorMap, Params
@@ -93,7 +94,13 @@ class Run:
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with: all but the number of rounds, unless the average depends on it."""
-        identity = {**self.configuration, "data": fingerprint((self.problem, self.method, self.x0))}
+        identity = {
+            **self.configuration,
+            "data of the problem": fingerprint(self.problem),
+            "numbers of the method": fingerprint(self.method),
+            "x0": fingerprint(self.x0),
+            "data of the metrics": fingerprint([m for m in self.recorder.metrics if isinstance(m, Metric)]),
+        }
         return identity if self.average is not None else {k: v for k, v in identity.items() if k != "rounds"}
 
     def resume(self, done: int, rows: list[dict[str, float]], seconds: float) -> None:
@@ -139,6 +146,8 @@ def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, see
     if not jax.tree.leaves(x0):
         raise ValueError(f"{owner}: x0 must hold at least one array, got {x0!r}")
     x0 = jax.tree.map(lambda a: _floating(owner, a), x0)
+    dtype = optax.tree.dtype(x0, "promote")  # pyright: ignore[reportArgumentType]
+    x0 = jax.tree.map(lambda a: a.astype(dtype), x0)  # one precision for all parts
     if not all(np.isfinite(a).all() for a in jax.tree.leaves(x0)):
         raise ValueError(f"{owner}: x0 holds nan or inf")
     _check_shapes(owner, problem, x0)

@@ -18,7 +18,7 @@ import pandas as pd
 from fedlocal import metrics as metrics_module
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.engines.averages import Average
-from fedlocal.engines.cells import Grid, combinations, groups_of, method_of, stack, table_of
+from fedlocal.engines.cells import PLAIN, Grid, combinations, groups_of, method_of, stack, table_of
 from fedlocal.engines.checkpoint import Checkpoint, fingerprint
 from fedlocal.engines.plan import COHORT_BLOCK, Plan
 from fedlocal.engines.rounds import RunState, first_state, output, run_round
@@ -97,7 +97,7 @@ def sweep(
     rounds, eval_every = run.configuration["rounds"], run.configuration["eval_every"]
     walk = Walk(groups, {}, [], 0)
     table = table_of(cells)
-    saved = None if checkpoint is None else Checkpoint(checkpoint, _identity(run, table, methods))
+    saved = None if checkpoint is None else Checkpoint(checkpoint, _identity(run, cells, methods))
     seconds_before, started = 0.0, time.monotonic()
     previous = saved.load(walk.states()) if saved else None
     if previous is not None:
@@ -239,9 +239,8 @@ class Walk:
 
     def extra(self) -> dict[str, Any]:
         """What else a checkpoint keeps: the history by columns, who diverged when, who walks with whom."""
-        columns: dict[str, list[Any]] = {}
-        for name in self.rows[0] if self.rows else ():
-            columns[name] = [row[name] for row in self.rows]
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        columns = {name: [row.get(name) for row in self.rows] for name in names}
         dead = {str(i): r for i, (r, _) in self.dead.items()}
         return {"columns": columns, "dead": dead, "layout": [group.layout() for group in self.groups]}
 
@@ -259,7 +258,10 @@ class Walk:
         groups = [g.packed(layout, each) for g, layout in zip(self.groups, extra["layout"], strict=True)]
         dead = {int(i): (r, each[int(i)]) for i, r in extra["dead"].items()}
         columns, every = extra["columns"], self.groups[0].run.configuration["eval_every"]
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        rows = [
+            {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+            for values in zip(*columns.values(), strict=True)
+        ]
         kept = [r for r in rows if r["round"] % every == 0 or r["round"] == rounds or int(r["cell"]) in dead]
         return Walk(groups, dead, kept, done)  # the last row of a shorter sweep is not one of a longer one
 
@@ -401,10 +403,11 @@ def _penalty(method: LocalMethod, x: Params) -> jax.Array:
     return jnp.zeros(()) if psi is None else psi.value(x)
 
 
-def _identity(run: Run, table: pd.DataFrame, methods: list[LocalMethod]) -> dict[str, Any]:
+def _identity(run: Run, cells: list[dict[str, Any]], methods: list[LocalMethod]) -> dict[str, Any]:
     """What a checkpoint must agree with."""
-    data = fingerprint((run.problem, methods, run.x0))
-    return {"cells": table.to_dict("list")} | run.identity() | {"method": None, "data": data}
+    plain = [{k: v if isinstance(v, PLAIN) else fingerprint(v) for k, v in cell.items()} for cell in cells]
+    shown = [{k: v.item() if isinstance(v, np.generic) else v for k, v in cell.items()} for cell in plain]
+    return {"cells": shown} | run.identity() | {"method": None, "numbers of the method": fingerprint(methods)}
 
 
 def _result(

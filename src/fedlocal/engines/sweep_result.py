@@ -20,12 +20,13 @@ def score_groups(
     """One number per group of rows of a history, by a rule that `SweepResult.score` explains; `diverged` marks rows."""
     checks.choice("score", "rule", rule, RULES)
     checks.whole("score", "window", window)
-    finite = np.isfinite(history[metric])
+    values = history.assign(**{metric: history[metric].where(np.isfinite(history[metric]))})
     if rule == "best":
-        grouped = history[finite].groupby(by)[metric]
+        grouped = values.groupby(by)[metric]
         return grouped.max() if largest else grouped.min()
     late = history["round"] > rounds - window if rule == "mean" else history["round"] == rounds
-    return history[finite & late & ~diverged].groupby(by)[metric].mean()
+    grouped = values[late & ~diverged].groupby(by)[metric]
+    return grouped.mean()[grouped.count() == grouped.size()]  # one that is not finite makes the score missing
 
 
 @dataclass(frozen=True)

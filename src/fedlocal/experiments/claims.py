@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from rich.markup import escape
 
 from fedlocal.experiments.schema import Claim, Grid
 
@@ -27,8 +29,10 @@ class Verdict:
     def to_json(self) -> dict[str, str]:
         return asdict(self)
 
-    def __str__(self) -> str:
-        return f"{self.outcome}: {self.claim} ({self.measured})"
+    def styled(self) -> str:
+        """One line for rich."""
+        color = {HOLDS: "green", FAILS: "red"}.get(self.outcome, "yellow")
+        return f"[{color}]{self.outcome}[/]: {escape(self.claim)} ({escape(self.measured)})"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,9 @@ class Findings:
 
 def judge(claim: Claim, findings: Findings) -> Verdict:
     """The verdict on one claim."""
+    missing = [name for name in (claim.method, *claim.than) if name not in findings.methods]
+    if missing:
+        return _unmeasured(claim, f"{missing[0]} was not run")
     return CHECKS[claim.check](claim, findings)
 
 
@@ -101,22 +108,24 @@ def _ends(claim: Claim, found: Findings) -> Verdict:
 
 def _better(claim: Claim, found: Findings) -> Verdict:
     """Over the last rounds the metric is better than that of every other method, by the margin at least."""
-    (metric,) = _need(claim, "metric")
-    sign = 1 if claim.largest else -1
-    own = found.methods[claim.method].late[metric]
-    others = {name: found.methods[name].late[metric] for name in claim.than}
-    said = f"{_name(metric)} {own:.3g} against " + ", ".join(f"{value:.3g} ({name})" for name, value in others.items())
-    return Verdict.of(claim.text, said, all(sign * (own - value) > claim.margin for value in others.values()))
+    lead, said = _lead(claim, found)
+    return Verdict.of(claim.text, said, lead > claim.margin)
 
 
 def _close(claim: Claim, found: Findings) -> Verdict:
     """Over the last rounds the metric is at most the margin worse than that of every other method."""
+    lead, said = _lead(claim, found)
+    return Verdict.of(claim.text, said, lead >= -claim.margin)
+
+
+def _lead(claim: Claim, found: Findings) -> tuple[float, str]:
+    """By how much a method is better than the best of others over the last rounds, and in words."""
     (metric,) = _need(claim, "metric")
     sign = 1 if claim.largest else -1
     own = found.methods[claim.method].late[metric]
     others = {name: found.methods[name].late[metric] for name in claim.than}
     said = f"{_name(metric)} {own:.3g} against " + ", ".join(f"{value:.3g} ({name})" for name, value in others.items())
-    return Verdict.of(claim.text, said, all(sign * (own - value) >= -claim.margin for value in others.values()))
+    return min(sign * (own - value) for value in others.values()), said
 
 
 def _fastest(claim: Claim, found: Findings) -> Verdict:
@@ -130,6 +139,8 @@ def _fastest(claim: Claim, found: Findings) -> Verdict:
     said = f"rounds until {_name(metric)} {_sign(claim)} {level:g}: " + ", ".join(
         f"{'never' if r is None else r} ({name})" for name, r in when.items()
     )
+    if all(r is None for r in when.values()):
+        return _unmeasured(claim, f"{said}, in {found.rounds} rounds")
     faster = all(r is None or (own is not None and own < r) for name, r in when.items() if name != claim.method)
     return Verdict.of(claim.text, said, own is not None and faster)
 
@@ -151,30 +162,22 @@ def _tuned(claim: Claim, found: Findings) -> Verdict:
 
 
 def _inside_grid(claim: Claim, found: Findings) -> Verdict:
-    """Every method's best pair lies in the text's grid, seen from a grid that reaches beyond it."""
+    """Every method's best pair lies in the text's grid, seen from a grid that reaches below its client step sizes."""
     pairs = {name: (t.client_step_size, t.server_step_size) for name, t in found.methods.items()}
-    low, high = min(found.text_grid.client_step_size), max(found.text_grid.client_step_size)
-    said = "best " + ", ".join(f"({c:g}, {s:g}) {name}" for name, (c, s) in pairs.items())
-    if min(found.grid.client_step_size) >= low:
+    text = (found.text_grid.client_step_size, found.text_grid.server_step_size)
+    said = "best " + ", ".join(f"{_pair(pair)} {name}" for name, pair in pairs.items())
+    if min(found.grid.client_step_size) >= min(text[0]):
         return _unmeasured(claim, f"{said}; --grid wide looks beyond the grid")
-    return Verdict.of(claim.text, said, all(low <= c <= high for c, _ in pairs.values()))
-
-
-def _slower_than_on(claim: Claim, found: Findings) -> Verdict:
-    """The metric takes more rounds to come to the level than in another experiment."""
-    return _compared(claim, found, slower=True)
-
-
-def _faster_than_on(claim: Claim, found: Findings) -> Verdict:
-    """The metric takes fewer rounds to come to the level than in another experiment."""
-    return _compared(claim, found, slower=False)
+    inside = all(min(w) <= v <= max(w) for pair in pairs.values() for v, w in zip(pair, text, strict=True))
+    return Verdict.of(claim.text, said, inside)
 
 
 def _compared(claim: Claim, found: Findings, slower: bool) -> Verdict:
+    """The metric takes more (or fewer) rounds to come to the level than in another experiment."""
     metric, level, other = _need(claim, "metric", "level", "other")
     there = found.elsewhere(other)
-    if there is None:
-        return _unmeasured(claim, f"run {other} at the same scale first")
+    if there is None or claim.method not in there.methods:
+        return _unmeasured(claim, f"run {other} with the same options first")
     here = first_round(found.methods[claim.method].curve, metric, level, claim.largest)
     before = first_round(there.methods[claim.method].curve, metric, level, claim.largest)
     said = f"rounds until {_name(metric)} {_sign(claim)} {level:g}: {_or_never(here)}, on {other} {_or_never(before)}"
@@ -193,8 +196,8 @@ CHECKS: dict[str, Callable[[Claim, Findings], Verdict]] = {
     "fastest": _fastest,
     "tuned": _tuned,
     "inside_grid": _inside_grid,
-    "slower_than_on": _slower_than_on,
-    "faster_than_on": _faster_than_on,
+    "slower_than_on": partial(_compared, slower=True),
+    "faster_than_on": partial(_compared, slower=False),
 }
 
 

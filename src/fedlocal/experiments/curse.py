@@ -111,6 +111,7 @@ def models(settings: Curse, name: str, seed: int) -> pd.DataFrame:
 def _draw(settings: Curse, history: Any, target: Path) -> None:
     """Which weights are not zero, one line per model."""
     history = history[history["seed"] == settings.seeds[0]]
+    shown = min(settings.shown_features, history["feature"].max() + 1)
     truth = history[history["who"] == "average"].drop_duplicates("feature")["truth"].to_numpy()
     with panels(2, target, settings.title, width=6.4, height=4.2) as axes:
         for axis, (name, part) in zip(axes, history.groupby("method", sort=False), strict=True):
@@ -118,12 +119,12 @@ def _draw(settings: Curse, history: Any, target: Path) -> None:
             clients = [who for who in weights if who.startswith("client")]
             below = "average" if name == "FedMiD" else "server"
             lines = [*((who, weights[who]) for who in clients), ("", None), (below, weights[below]), ("truth", truth)]
-            blank = np.full(settings.shown_features, np.nan)
-            picture = [blank if w is None else (w[: settings.shown_features] != 0).astype(float) for _, w in lines]
+            blank = np.full(shown, np.nan)
+            picture = [blank if w is None else (w[:shown] != 0).astype(float) for _, w in lines]
             colors = ListedColormap(["#f1f1ee", COLORS[str(name)]])
             axis.imshow(picture, aspect="auto", interpolation="nearest", cmap=colors, vmin=0, vmax=1)
             axis.set_yticks(
                 range(len(lines)), ["" if w is None else f"{who}  {(w != 0).mean():.1%}" for who, w in lines]
             )
-            axis.set(title=f"{name}: weights that are not zero", xlabel=f"features 1 to {settings.shown_features}")
+            axis.set(title=f"{name}: weights that are not zero", xlabel=f"features 1 to {shown}")
             axis.grid(False)

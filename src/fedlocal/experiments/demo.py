@@ -13,6 +13,7 @@ from rich.console import Console
 import fedlocal as fl
 from fedlocal import provenance as origin
 from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.experiments.claims import Verdict
 from fedlocal.progress import ProgressBar
 from fedlocal.report.figures import COLORS, panels
 from fedlocal.report.tables import table
@@ -27,7 +28,7 @@ class Study:
 
     figure: Path
     table: Any  # for rich
-    verdicts: list[str]
+    verdicts: list[Verdict]
     history: pd.DataFrame
     provenance: dict[str, Any]
 
@@ -38,7 +39,7 @@ def demo(directory: Path, seed: int, console: Console) -> None:
         found = study(directory, seed)
         console.print(found.table)
         for verdict in found.verdicts:
-            console.print(f"  {verdict}", highlight=False)
+            console.print(f"  {verdict.styled()}", highlight=False)
         stem = found.figure.with_suffix("")
         write_atomically(stem.with_suffix(".csv"), found.history.to_csv(index=False).encode())
         write_atomically(stem.with_suffix(".json"), (json.dumps(found.provenance, indent=2) + "\n").encode())
@@ -76,7 +77,7 @@ def sparse(directory: Path, seed: int, rounds: int = 200) -> Study:
     columns = ["method", "objective", "density", "precision", "recall", "f1"]
     formats = {"objective": "{:.1f}"} | dict.fromkeys(["density", "precision", "recall", "f1"], "{:.3f}")
     best, other = last.loc["FedDualAvg"], last.loc["FedMiD"]
-    verdict = _verdict(
+    verdict = Verdict.of(
         "FedDualAvg recovers the sparse pattern better than FedMiD",
         f"F1 {best['f1']:.3f} against {other['f1']:.3f}, density {best['density']:.2f} against {other['density']:.2f}",
         bool(best["f1"] > other["f1"] and best["density"] < other["density"]),
@@ -136,7 +137,7 @@ def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: i
         axis.legend()
     wide = tuned.pivot(index="method", columns="rounds", values="suboptimality").loc[list(makers)]
     verdicts = [
-        _verdict(
+        Verdict.of(
             f"FedAc beats FedAvg with {r} rounds",
             f"suboptimality {wide.loc['FedAc', r]:.2e} against {wide.loc['FedAvg', r]:.2e}",
             bool(wide.loc["FedAc", r] < wide.loc["FedAvg", r]),
@@ -148,8 +149,3 @@ def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: i
     return Study(
         figure, table(shown, "Suboptimality by rounds of communication", formats), verdicts, history, provenance
     )
-
-
-def _verdict(claim: str, measured: str, holds: bool) -> str:
-    mark = "[green]holds[/]" if holds else "[red]does not hold[/]"
-    return f"{mark}: {claim} ({measured})"

@@ -4,6 +4,7 @@ Each method runs with every pair of step sizes; the pair with the best score ove
 """
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def choose_strength(task: Task, weights: str) -> pd.DataFrame:
     """lambda by the text's rule, "so that the centralised solver can recover the pattern": the path that it is chosen from.
 
     The centralised problem is solved for 31 strengths, three decades down from the one at which every weight is zero. A
-    strength recovers the pattern if its solution has an F1 within 0.05 of the best on the path, or exactly the true rank. Of the
+    strength recovers the pattern if its solution has an F1 within 0.05 of the best on the path, or the true rank. Of the
     longest run of neighbouring strengths that do, the geometric middle is taken, rounded to two digits: no other choice
     needs the data to change more before it fails.
     """
@@ -79,7 +80,7 @@ def choose_strength(task: Task, weights: str) -> pd.DataFrame:
     rows = [{"strength": s, **task.measure(solution.x)} for s, solution in zip(strengths, solutions, strict=True)]
     table = pd.DataFrame(rows)
     wrong = table["rank_error"] if task.low_rank else table["f1"].max() - table["f1"]
-    recovers = wrong <= (wrong.min() if task.low_rank else TOLERANCE)
+    recovers = wrong <= (wrong.min() if task.low_rank else TOLERANCE)  # the nearest rank, should none be the true one
     return table.assign(recovers=recovers, chosen=_middle(table["strength"].to_numpy(), recovers.to_numpy()))
 
 
@@ -92,13 +93,16 @@ def _middle(strengths: np.ndarray, right: np.ndarray) -> float:
 
 def study(settings: Recovery, store: Store, elsewhere: Any) -> Outcome:
     """Run what is not in the store yet, tune, compare."""
-    histories, optima = [], []
+    histories, optima, notes = [], [], []
     for seed in settings.seeds:
         task = Task(settings, seed)
-        strength = settings.strength
+        strength, chosen = settings.strength, None
         if strength == "recover":
             chosen = store.frame(f"strength-{seed}", lambda _, task=task: choose_strength(task, settings.weights))
             strength = float(chosen["chosen"].iloc[0])
+        notes.append(
+            f"lambda = {strength:g}" + (f" (seed {seed}), {_found(task, chosen)}" if chosen is not None else "")
+        )
         psi = task.regularizer(strength)
         optimum = store.frame(f"optimum-{seed}", lambda _, task=task, psi=psi: _optimum(task, psi, settings.weights))
         optima.append(optimum.assign(seed=seed, strength=strength))
@@ -109,22 +113,21 @@ def study(settings: Recovery, store: Store, elsewhere: Any) -> Outcome:
             )
             histories.append(history.assign(method=name, seed=seed))
     history, optimum = pd.concat(histories, ignore_index=True), pd.concat(optima, ignore_index=True)
-    methods = {name: tune(settings, history[history["method"] == name]) for name in settings.methods}
-    findings = Findings(methods, settings.grid, text_grid(settings), settings.rounds, elsewhere)
+    found = findings(settings, history, elsewhere)
     return Outcome(
         history=history,
-        table=_table(settings, methods, optimum),
-        verdicts=[judge(claim, findings) for claim in settings.claims],
+        table=_table(settings, found.methods, optimum),
+        verdicts=[judge(claim, found) for claim in settings.claims],
         extra={"optimum": optimum},
-        notes=[f"lambda = {', '.join(f'{s:g}' for s in optimum['strength'])}{_how(settings)}"],
-        draw=lambda target: _draw(settings, methods, optimum, target),
+        notes=notes,
+        draw=lambda target: _draw(settings, found.methods, optimum, target),
     )
 
 
-def findings(settings: Recovery, history: pd.DataFrame) -> Findings:
-    """The findings of a finished run, from its history."""
+def findings(settings: Recovery, history: pd.DataFrame, elsewhere: Any = lambda _: None) -> Findings:
+    """What claims are checked against, from the history of all runs."""
     methods = {name: tune(settings, history[history["method"] == name]) for name in settings.methods}
-    return Findings(methods, settings.grid, text_grid(settings), settings.rounds, lambda _: None)
+    return Findings(methods, settings.grid, text_grid(settings), settings.rounds, elsewhere)
 
 
 def text_grid(settings: Recovery) -> Grid:
@@ -145,7 +148,8 @@ def tune(settings: Recovery, history: Any) -> Tuned:
     if out.all():
         raise ValueError(f"run: {history['method'].iloc[0]} diverged with every pair of step sizes; add smaller ones")
     rule = (score.metric, score.rule, score.window, score.largest)
-    scores = score_groups(history[~out], PAIR, history[~out]["diverged"].notna(), settings.rounds, *rule)
+    each = score_groups(history[~out], [*PAIR, "seed"], history[~out]["diverged"].notna(), settings.rounds, *rule)
+    scores = each.groupby(PAIR).mean()
     sign = 1 if score.largest else -1
     tied = scores.index[sign * (scores - sign * (sign * scores).max()) > -TIE]
     overall = history[~out].groupby(PAIR)[score.metric].mean()[tied]
@@ -186,7 +190,7 @@ def _optimum(task: Task, psi: Regularizer, weights: str) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def _table(settings: Recovery, methods: dict[str, Tuned], optimum: pd.DataFrame) -> pd.DataFrame:
+def _table(settings: Recovery, methods: Mapping[str, Tuned], optimum: pd.DataFrame) -> pd.DataFrame:
     rows = [
         {
             "method": name,
@@ -208,7 +212,7 @@ def _table(settings: Recovery, methods: dict[str, Tuned], optimum: pd.DataFrame)
     return pd.DataFrame(rows)
 
 
-def _draw(settings: Recovery, methods: dict[str, Tuned], optimum: pd.DataFrame, target: Path) -> None:
+def _draw(settings: Recovery, methods: Mapping[str, Tuned], optimum: pd.DataFrame, target: Path) -> None:
     with panels(len(settings.panels), target, settings.title, width=4.0, height=3.6) as axes:
         for axis, panel in zip(axes, settings.panels, strict=True):
             for name, tuned in methods.items():
@@ -225,7 +229,9 @@ def _draw(settings: Recovery, methods: dict[str, Tuned], optimum: pd.DataFrame, 
         legend_below(axes)
 
 
-def _how(settings: Recovery) -> str:
-    return (
-        " (by the text's rule: the centralised solution recovers the pattern)" if settings.strength == "recover" else ""
-    )
+def _found(task: Task, chosen: Any) -> str:
+    """How a strength was found, in words."""
+    of = chosen[chosen["recovers"]]["strength"]
+    if task.low_rank and chosen["rank_error"].min() > 0:
+        return "for the rank nearest to the true one: no strength recovers it centrally"
+    return f"by the text's rule: the centralised solution recovers the pattern from {of.min():.2g} to {of.max():.2g}"

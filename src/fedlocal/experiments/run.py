@@ -9,14 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedlocal.experiments import curse, recovery
-from fedlocal.experiments.claims import FAILS, HOLDS, Findings, Verdict
+from fedlocal.experiments.claims import Findings, Verdict
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import load
+from fedlocal.experiments.schema import Curse, Recovery, load
 from fedlocal.experiments.store import FINISHED, Store
 from fedlocal.report.tables import table
 
 STUDIES: dict[str, Callable[..., Outcome]] = {"recovery": recovery.study, "curse": curse.study}
-STYLES = {HOLDS: "green", FAILS: "red"}
 
 
 def run(
@@ -41,14 +40,18 @@ def run(
     """
     console = console or Console()
     settings = load(name, scale, grid, overrides, seeds)
-    configuration = {**settings.model_dump(mode="json"), "scale": scale, "grid_name": grid}
+    configuration = _configuration(settings, scale, grid)
     label = scale if grid == "text" else f"{scale}-{grid}"
     store = Store.unfinished(root, configuration) if resume else None
     if resume and store is None:
-        console.print(f"no unfinished run of {name} with this configuration in {root}; starting a new one")
+        where = escape(str(root))
+        console.print(f"no unfinished run of {name} with this configuration in {where}; starting a new one")
     store = store or Store.create(root, configuration, label)
-    console.print(f"[bold]{escape(settings.title)}[/]\nresults go to {store.directory}", highlight=False)
-    outcome = STUDIES[settings.kind](settings, store, lambda other: _elsewhere(root, other, scale, grid))
+    where = escape(str(store.directory))
+    console.print(f"[bold]{escape(settings.title)}[/]\nresults go to {where}", highlight=False)
+    outcome = STUDIES[settings.kind](
+        settings, store, lambda other: _elsewhere(root, other, scale, grid, settings.seeds)
+    )
     store.write_frame("history.parquet", outcome.history)
     store.write_frame("table.parquet", outcome.table)
     for extra, frame in outcome.extra.items():
@@ -63,9 +66,9 @@ def run(
 def show(directory: Path, console: Console | None = None) -> None:
     """Print the table and the verdicts of a finished run."""
     console, store = console or Console(), Store(directory)
-    if not (directory / "provenance.json").exists():
+    configuration = store.configuration()
+    if configuration is None:
         raise ValueError(f"show: {directory} is not the directory of a run; `fedlocal run NAME` makes one")
-    configuration = store.read_json("provenance.json")["configuration"]
     if not store.finished:
         again = f"fedlocal run {configuration['name']} --resume"
         raise ValueError(f"show: {directory} is not finished; `{again}` with the same options continues it")
@@ -74,18 +77,19 @@ def show(directory: Path, console: Console | None = None) -> None:
     for note in report["notes"]:
         console.print(f"  {escape(note)}", highlight=False)
     for entry in report["verdicts"]:
-        verdict = Verdict(**entry)
-        style = STYLES.get(verdict.outcome, "yellow")
-        said = f"[{style}]{verdict.outcome}[/]: {escape(verdict.claim)} ({escape(verdict.measured)})"
-        console.print(f"  {said}", highlight=False)
-    console.print(f"  figure: {directory / 'figure.png'}\n", highlight=False)
+        console.print(f"  {Verdict(**entry).styled()}", highlight=False)
+    console.print(f"  figure: {escape(str(directory / 'figure.png'))}\n", highlight=False)
 
 
-def _elsewhere(root: Path, name: str, scale: str, grid: str) -> Findings | None:
-    """What the newest finished run of another experiment at this scale found."""
-    settings: Any = load(name, scale, grid)
-    for path in sorted(root.glob(f"{name}-*/{FINISHED}"), key=lambda p: p.stat().st_mtime, reverse=True):
-        configuration = Store(path.parent).read_json("provenance.json")["configuration"]
-        if configuration["scale"] == scale and configuration["grid_name"] == grid:
-            return recovery.findings(settings, pd.read_parquet(path.parent / "history.parquet"))
+def _elsewhere(root: Path, name: str, scale: str, grid: str, seeds: Sequence[int]) -> Findings | None:
+    """What the newest finished run of another experiment found, with no other options than these."""
+    settings: Any = load(name, scale, grid, seeds=seeds)
+    wanted = _configuration(settings, scale, grid)
+    for store in Store.all(root, name):
+        if store.finished and store.configuration() == wanted:
+            return recovery.findings(settings, pd.read_parquet(store.directory / "history.parquet"))
     return None
+
+
+def _configuration(settings: Recovery | Curse, scale: str, grid: str) -> dict[str, Any]:
+    return {**settings.model_dump(mode="json"), "scale": scale, "grid_name": grid}

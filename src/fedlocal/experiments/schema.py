@@ -10,16 +10,24 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     TypeAdapter,
     ValidationError,
+    field_validator,
+    model_validator,
 )
 
 CONFIGS = resources.files("fedlocal.experiments") / "configs"
 SCALES = ("quick", "paper")
 GRIDS = ("text", "wide")
+
+
+MEASURED = {
+    "synthetic_lasso": ("density", "precision", "recall", "f1"),
+    "synthetic_low_rank": ("validation_error", "rank", "rank_error", "frobenius_error"),
+}
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Strict(BaseModel):
@@ -92,7 +100,14 @@ class Common(Strict):
     name: str
     title: str
     reference: str  # where in the text
-    seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
+    seeds: Annotated[list[Seed], Field(min_length=1)]
+
+    @field_validator("seeds")
+    @classmethod
+    def _different(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("seeds must differ from each other")
+        return seeds
 
 
 class Recovery(Common):
@@ -113,6 +128,16 @@ class Recovery(Common):
     panels: list[Panel]
     columns: list[str]  # of the table
     claims: list[Claim]
+
+    @model_validator(mode="after")
+    def _measured(self) -> "Recovery":
+        there = ["loss", "objective", *MEASURED[self.data.generator]]
+        named = [self.score.metric, *self.columns, *(panel.column for panel in self.panels)]
+        named += [claim.metric for claim in self.claims if claim.metric is not None]
+        for name in named:
+            if name not in there:
+                raise ValueError(f"{name!r} is not measured; there are: {', '.join(there)}")
+        return self
 
 
 class Curse(Common):
@@ -148,6 +173,7 @@ def load(
     if name not in names():
         raise ValueError(f"run: there is no experiment {name!r}; there are: {', '.join(names())}")
     raw = _read(name)
+    kind = raw["kind"]
     variants = {"scales": scale, "grids": grid}
     for group, wanted in variants.items():
         there = raw.pop(group, {})
@@ -158,6 +184,8 @@ def load(
             raise ValueError(f"run: {name} has no {group.removesuffix('s')} {wanted!r}; it has: {known}")
     for override in overrides:
         raw = _merge(raw, _assignment(override))
+    if (raw["name"], raw["kind"]) != (name, kind):
+        raise ValueError("run: name and kind of an experiment cannot be overridden")
     if seeds is not None:
         raw["seeds"] = list(seeds)
     try:
@@ -198,7 +226,10 @@ def _assignment(text: str) -> dict[str, Any]:
 def _sentence(error: ValidationError) -> str:
     """The first mistake in one sentence: where, what it is, what was given."""
     first = error.errors()[0]
+    said = first["msg"].removeprefix("Value error, ")
     place = ".".join(str(part) for part in first["loc"][1:]) or "configuration"
     if first["type"] == "extra_forbidden":
         return f"unknown key {place!r}"
-    return f"{place}: {first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}"
+    if first["type"] == "value_error":
+        return said
+    return f"{place}: {said[0].lower()}{said[1:]}, got {first['input']!r}"

@@ -37,15 +37,29 @@ class Store:
         return store
 
     @classmethod
+    def all(cls, root: Path, name: str) -> "list[Store]":
+        """The runs of an experiment, newest first."""
+        found = sorted(root.glob(f"{name}-*/provenance.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        return [cls(path.parent) for path in found]
+
+    @classmethod
     def unfinished(cls, root: Path, configuration: dict[str, Any]) -> "Store | None":
-        """The newest unfinished run of the same configuration, or None."""
-        wanted = json.loads(json.dumps(configuration))
-        found = sorted(root.glob(f"{configuration['name']}-*/provenance.json"), key=lambda path: path.stat().st_mtime)
-        for path in reversed(found):
-            store = cls(path.parent)
-            if not store.finished and store.read_json("provenance.json")["configuration"] == wanted:
+        """The newest unfinished run of the same configuration, or None. Another version that continues it is noted."""
+        for store in cls.all(root, configuration["name"]):
+            if not store.finished and store.configuration() == configuration:
+                origin, now = store.read_json("provenance.json"), provenance()
+                if origin["commit"] != now["commit"] or origin["fedlocal"] != now["fedlocal"]:
+                    origin.setdefault("continued_by", []).append({k: now[k] for k in ("fedlocal", "commit")})
+                    store.write_json("provenance.json", origin)
                 return store
         return None
+
+    def configuration(self) -> dict[str, Any] | None:
+        """What was run; None where this is not the directory of a run."""
+        try:
+            return self.read_json("provenance.json")["configuration"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     @property
     def finished(self) -> bool:

@@ -34,7 +34,7 @@ class FedAvg(LocalMethod):
     """
 
     client_step_size: Scalar
-    server_step_size: Scalar
+    server_step_size: Scalar  # None where an optimiser has its own
     server_optimizer: optax.GradientTransformation | None = static()
 
     def __init__(
@@ -50,9 +50,10 @@ class FedAvg(LocalMethod):
         if server_optimizer is not None:
             checks.instance("FedAvg", "server_optimizer", server_optimizer, optax.GradientTransformation)
         self.client_step_size = checks.number("FedAvg", "client_step_size", client_step_size, above=0)
-        server_step_size = 1.0 if server_step_size is None else server_step_size
-        self.server_step_size = checks.number("FedAvg", "server_step_size", server_step_size, above=0)
-        self.server_optimizer = server_optimizer
+        self.server_optimizer, self.server_step_size = server_optimizer, None
+        if server_optimizer is None:
+            server_step_size = 1.0 if server_step_size is None else server_step_size
+            self.server_step_size = checks.number("FedAvg", "server_step_size", server_step_size, above=0)
 
     def init(self, x0: Params) -> AvgState:
         return AvgState(x0, () if self.server_optimizer is None else self.server_optimizer.init(x0))

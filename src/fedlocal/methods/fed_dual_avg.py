@@ -52,7 +52,7 @@ class FedDualAvg(LocalMethod):
         self.server_step_size = checks.number("FedDualAvg", "server_step_size", server_step_size, above=0)
         self.regularizer = checks.instance("FedDualAvg", "regularizer", regularizer, Regularizer)
         self.mirror_map = checks.instance("FedDualAvg", "mirror_map", mirror_map, MirrorMap)
-        self.prox_on_clients = prox_on_clients
+        self.prox_on_clients = bool(prox_on_clients)
 
     def init(self, x0: Params) -> DualState:
         return DualState(self.mirror_map.grad(x0), jnp.zeros((), optax.tree.dtype(x0, "promote")))

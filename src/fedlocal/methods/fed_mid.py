@@ -53,7 +53,7 @@ class FedMiD(LocalMethod):
         self.server_step_size = checks.number("FedMiD", "server_step_size", server_step_size, above=0)
         self.regularizer = checks.instance("FedMiD", "regularizer", regularizer, Regularizer)
         self.mirror_map = checks.instance("FedMiD", "mirror_map", mirror_map, MirrorMap)
-        self.prox_on_clients = prox_on_clients
+        self.prox_on_clients = bool(prox_on_clients)
 
     def init(self, x0: Params) -> Params:
         return x0

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -15,6 +17,7 @@ import pytest
 
 import fedlocal as fl
 from conformance.federation import federation
+from fedlocal.engines.checkpoint import fingerprint
 
 simulate_module = importlib.import_module("fedlocal.engines.simulate")  # the name also means the function
 METHOD = fl.methods.FedDualAvg(0.05, 0.7, fl.regularizers.L1(0.3))
@@ -78,7 +81,7 @@ def test_more_rounds_continue_a_finished_run(tmp_path: Path):
         ({"seed": 1}, "seed was 0, now 1"),
         ({"batch_size": 4}, "batch_size was 3, now 4"),
         ({"method": fl.methods.FedDualAvg(0.06, 0.7, fl.regularizers.L1(0.3))}, "method was"),
-        ({"problem": federation(seed=1)}, "data was"),
+        ({"problem": federation(seed=1)}, "data of the problem was"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict, words: str):
@@ -195,3 +198,32 @@ def test_ctrl_c_saves_and_says_how_to_continue(tmp_path: Path, monkeypatch: pyte
     resumed = fl.simulate(federation(), METHOD, rounds=40, checkpoint=tmp_path / "c", **SAMPLING)
     assert same_run(resumed, fl.simulate(federation(), METHOD, rounds=40, **SAMPLING))
     assert [p.name for p in tmp_path.iterdir()] == ["c"]  # nothing temporary is left
+
+
+class Counter:
+    def __init__(self, start: int):
+        self.start = start
+
+    def method(self, x: float) -> float:
+        return x + self.start
+
+
+def test_fingerprints_look_into_jitted_functions_bound_methods_and_objects():
+    def f(x: float) -> float:
+        return x + 1
+
+    def g(x: float) -> float:
+        return x + 2
+
+    differing = [(jax.jit(f), jax.jit(g)), (Counter(1).method, Counter(2).method), (Counter(1), Counter(2)), ({1}, {2})]
+    for one, other in [*differing, ((f, f, g), (f, g, g))]:
+        assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(Counter(1)) == fingerprint(Counter(1))
+
+
+def test_a_run_with_a_metric_of_other_numbers_is_another_run(tmp_path: Path):
+    problem = fl.problems.quadratics(matrices=[np.eye(2)], optima=[np.ones(2)])
+    arguments: dict[str, Any] = {"local_steps": 1, "checkpoint": tmp_path / "run.npz"}
+    fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=2, metrics=[fl.metrics.Suboptimality(0.0)], **arguments)
+    with pytest.raises(ValueError, match="belongs to another run: data of the metrics"):
+        fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=4, metrics=[fl.metrics.Suboptimality(1.0)], **arguments)

@@ -6,12 +6,14 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 import pandas as pd
 import pytest
 
 import fedlocal as fl
 from conformance.federation import closeness, federation
 
+sweep_results = importlib.import_module("fedlocal.engines.sweep_result")
 sweeps = importlib.import_module("fedlocal.engines.sweep")
 GRID = {"client_step_size": [0.01, 0.05], "server_step_size": [0.5, 1.0, 1.5]}
 EPOCHS: dict[str, Any] = {"local_epochs": 2, "batch_size": 3, "clients_per_round": 3, "weights": "examples"}
@@ -221,13 +223,13 @@ MISTAKES: dict[str, tuple[Any, Any, type[Exception], str]] = {
         METHODS["fed_dual_avg"],
         {"lr": [0.1]},
         ValueError,
-        "FedDualAvg has no field 'lr'; it has: client_",
+        "FedDualAvg has no 'lr'; it has: client_",
     ),
     "no_such_part": (
         METHODS["fed_dual_avg"],
         {"regularizer.x": [1]},
         ValueError,
-        "L1 has no field 'x'; it has: strength",
+        "L1 has no 'x'; it has: strength",
     ),
     "a_number": (
         METHODS["fed_dual_avg"],
@@ -249,6 +251,13 @@ MISTAKES: dict[str, tuple[Any, Any, type[Exception], str]] = {
         ValueError,
         "client_step_size must be > 0, got -1",
     ),
+    "reserved": (METHODS["fed_dual_avg"], {"round": [1]}, ValueError, "'round' is a column of the history"),
+    "no_parts": (
+        METHODS["fed_dual_avg"],
+        {"client_step_size.x": [1]},
+        ValueError,
+        "'client_step_size' of .* has no parts",
+    ),
     "class": (fl.methods.FedDualAvg, GRID, TypeError, "method must be a method or a function"),
     "function": (lambda eta: eta, {"eta": [1.0]}, TypeError, "must return a LocalMethod, got 1.0"),
 }
@@ -269,3 +278,53 @@ def test_a_rule_or_a_column_that_does_not_exist_is_told():
         result.best("f1")
     with pytest.raises(ValueError, match="cell must be a whole number >= 0 and <= 5, got 6"):
         result.cell(6)
+
+
+def test_a_sweep_over_a_method_with_an_optax_server_optimiser():
+    method = fl.methods.FedAvg(0.1, server_optimizer=optax.adam(0.1))
+    arguments = EPOCHS | {"rounds": 4}
+    result = fl.sweep(federation(), method, {"client_step_size": [0.01, 0.05]}, **arguments)
+    assert_cells_equal_single_runs(result, 1e-12, **arguments)
+
+
+def test_parts_of_blocks_are_reached_by_name():
+    psi = fl.regularizers.Blocks({"weights": PSI})
+    method = fl.methods.FedDualAvg(0.05, 1.0, psi)
+    result = fl.sweep(federation(), method, {"regularizer.blocks.weights.strength": [0.1, 0.5]}, rounds=2, **EPOCHS)
+    assert [m.regularizer.blocks["weights"].strength for m in result.methods] == [0.1, 0.5]  # pyright: ignore
+
+
+def test_one_value_that_is_not_finite_makes_a_mean_missing():
+    rows = [
+        {"cell": c, "round": r, "loss": v}
+        for c, vs in {0: [np.inf, 1.0], 1: [2.0, 2.0]}.items()
+        for r, v in enumerate(vs)
+    ]
+    frame = pd.DataFrame(rows)
+    scores = sweep_results.score_groups(frame, "cell", frame["cell"] > 9, 1, "loss", "mean", 5, False)
+    assert scores.to_dict() == {1: 2.0}
+
+
+def test_methods_with_different_columns_share_a_checkpoint(tmp_path: Path):
+    def method(accelerated: bool) -> fl.LocalMethod:
+        if accelerated:
+            return fl.methods.FedAc.one(step_size=0.05, strong_convexity=0.1, local_steps=2)
+        return fl.methods.FedAvg(0.05)
+
+    arguments: dict[str, Any] = {
+        "rounds": 4,
+        "local_steps": 2,
+        "batch_size": 2,
+        "metrics": [fl.metrics.ClientDiscrepancy()],
+    }
+    grid = {"accelerated": [False, True]}
+    whole = fl.sweep(federation(), method, grid, **arguments)
+    fl.sweep(federation(), method, grid, **(arguments | {"rounds": 2}), checkpoint=tmp_path / "s.npz")
+    again = fl.sweep(federation(), method, grid, **arguments, checkpoint=tmp_path / "s.npz")
+    pd.testing.assert_frame_equal(again.history[columns(whole.history)], whole.history[columns(whole.history)])
+
+
+def test_parts_of_different_precision_become_one():
+    x0 = {"weights": np.zeros((2, 3), np.float32), "intercept": np.zeros(())}
+    result = fl.sweep(federation(), METHODS["fed_dual_avg"], GRID, rounds=2, x0=x0, **EPOCHS)
+    assert result.points[0]["weights"].dtype == np.float64

@@ -63,7 +63,13 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "border": ({"check": "inside_grid", "method": "a"}, UNMEASURED, "--grid wide"),
     "slower": ({"check": "faster_than_on", "method": "a", "level": 0.9, "other": "here-before"}, HOLDS, "20, on .* 30"),
     "not_slower": ({"check": "slower_than_on", "method": "a", "level": 0.9, "other": "here-before"}, FAILS, "20, on"),
-    "not_there": ({"check": "slower_than_on", "method": "a", "level": 0.9, "other": "x"}, UNMEASURED, "run x at the"),
+    "not_run": ({"check": "better", "method": "a", "than": ["c"]}, UNMEASURED, "c was not run"),
+    "nobody": ({"check": "fastest", "method": "b", "than": ["b"], "level": 0.9}, UNMEASURED, "never"),
+    "not_there": (
+        {"check": "slower_than_on", "method": "a", "level": 0.9, "other": "x"},
+        UNMEASURED,
+        "run x with the same options first",
+    ),
 }
 
 
@@ -71,7 +77,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_each_check_on_curves_made_by_hand(name: str):
     arguments, outcome, measured = CASES[name]
     verdict = judge(Claim(text="it is so", **{"metric": "f1", **arguments}), findings())
-    assert verdict.outcome == outcome, str(verdict)
+    assert verdict.outcome == outcome, verdict
     assert verdict.claim == "it is so"
     assert pd.Series([verdict.measured]).str.contains(measured).all(), verdict.measured
 

@@ -93,7 +93,7 @@ def test_show_prints_what_run_printed(finished: Path):
     experiments.show(finished, Console(file=text, width=150))
     text = text.getvalue()
     assert "FedDualAvg" in text
-    assert "lambda = 0.2, 0.2" in text
+    assert "lambda = 0.2" in text
     assert "figure.png" in text
 
 
@@ -151,6 +151,52 @@ def test_another_configuration_is_not_continued(tmp_path: Path):
     assert Store.unfinished(tmp_path, settings("rounds=7").model_dump(mode="json")) is None
     store.write_json("report.json", {})
     assert Store.unfinished(tmp_path, settings().model_dump(mode="json")) is None
+
+
+def test_a_rule_is_applied_to_every_seed_and_then_averaged():
+    rows = [
+        {
+            "method": "a",
+            "seed": i,
+            "client_step_size": c,
+            "server_step_size": 1.0,
+            "round": 6,
+            "f1": f1,
+            "diverged": None,
+        }
+        for c, values in {0.1: [0.7, 0.7], 0.2: [0.9, 0.1]}.items()
+        for i, f1 in enumerate(values)
+    ]
+    assert recovery.tune(settings("score.rule=best"), pd.DataFrame(rows)).client_step_size == 0.1
+
+
+def test_other_experiments_are_compared_with_only_when_run_with_the_same_options(tmp_path: Path, finished: Path):
+    from fedlocal.experiments.run import _configuration, _elsewhere
+
+    root = finished.parent
+    assert _elsewhere(root, "lasso-3", "quick", "text", [0, 1]) is None  # it was run with overrides
+    store = Store.create(tmp_path, _configuration(load("lasso-3"), "quick", "text"), "quick")
+    assert _elsewhere(tmp_path, "lasso-3", "quick", "text", [0]) is None  # it is not finished
+    history = pd.read_parquet(finished / "history.parquet")
+    store.write_frame("history.parquet", pd.concat([history.assign(method=m) for m in recovery.METHODS]))
+    store.write_json("report.json", {})
+    assert _elsewhere(tmp_path, "lasso-3", "quick", "text", [1]) is None  # other seeds
+
+
+def test_strange_directories_are_told_or_skipped(tmp_path: Path):
+    (tmp_path / "lasso-3-x").mkdir()
+    (tmp_path / "lasso-3-x" / "provenance.json").write_text("not json")
+    assert Store.unfinished(tmp_path, settings().model_dump(mode="json")) is None
+    with pytest.raises(ValueError, match="is not the directory of a run"):
+        experiments.show(tmp_path / "lasso-3-x")
+
+
+def test_a_continuation_by_another_version_is_noted(tmp_path: Path):
+    store = Store.create(tmp_path, settings().model_dump(mode="json"), "quick")
+    store.write_json("provenance.json", store.read_json("provenance.json") | {"commit": "older"})
+    again = Store.unfinished(tmp_path, settings().model_dump(mode="json"))
+    assert again is not None
+    assert len(again.read_json("provenance.json")["continued_by"]) == 1
 
 
 def test_of_pairs_with_the_same_score_the_fastest_is_taken():

@@ -64,6 +64,11 @@ MISTAKES = {
     "kind": ("lasso-1", ["batch_size=many"], "batch_size: .*, got 'many'"),
     "choice": ("nuclear-1", ["data.config=V"], "data.config: input should be 'I', 'II', 'III' or 'IV', got 'V'"),
     "assignment": ("lasso-1", ["rounds"], "an override must be name=value, e.g. rounds=100, got 'rounds'"),
+    "column": ("lasso-1", ["score.metric=rank"], "'rank' is not measured; there are: loss, objective, density"),
+    "table": ("lasso-1", ['columns=["nope"]'], "'nope' is not measured"),
+    "name": ("lasso-1", ["name=../elsewhere"], "name and kind of an experiment cannot be overridden"),
+    "seeds": ("lasso-1", ["seeds=[1, 1]"], "seeds must differ from each other"),
+    "seed": ("lasso-1", ["seeds=[-1]"], "seeds.0: input should be greater than or equal to 0, got -1"),
     "experiment": ("lasso-9", [], "there is no experiment 'lasso-9'; there are: curse, lasso-1"),
 }
 
