@@ -5,16 +5,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rich import box
 from rich.table import Table
+
+DIGITS = 6  # that a number may take; its header folds rather than the number being cut
 
 
 def table(frame: pd.DataFrame, title: str, formats: Mapping[str, str] | None = None) -> Table:
     """A rich table; numbers are right-aligned and written with `formats`, e.g. {"loss": "{:.4f}"}, or with four digits."""
     formats = formats or {}
-    out = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    narrow = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}
+    out = Table(title=title, title_justify="left", title_style="bold", header_style="bold", **narrow)
     for column in frame:
         numeric = pd.api.types.is_numeric_dtype(frame[column])
-        out.add_column(str(column).replace("_", " "), justify="right" if numeric else "left", no_wrap=not numeric)
+        name = str(column).replace("_", " ")
+        if numeric:
+            out.add_column(name, justify="right", overflow="fold", min_width=DIGITS)
+        else:
+            out.add_column(name, no_wrap=True)
     for _, row in frame.iterrows():
         out.add_row(*(_written(value, formats.get(str(name))) for name, value in row.items()))
     return out
