@@ -68,10 +68,10 @@ def judge(claim: Claim, findings: Findings) -> Verdict:
 
 def first_round(curve: pd.DataFrame, metric: str, level: float, largest: bool) -> int | None:
     """The first evaluated round at which the metric has come to the level for good: it holds there and in nine of ten later
-    evaluations. A rank that passes through the true one on its way up does not count."""
+    evaluations, and those are at least a twentieth of all. A rank that passes through the true one does not count."""
     there = (curve[metric] >= level if largest else curve[metric] <= level).to_numpy()
-    later = np.cumsum(there[::-1])[::-1] / np.arange(len(there), 0, -1)
-    settled = there & (later >= 0.9)
+    left = np.arange(len(there), 0, -1)
+    settled = there & (np.cumsum(there[::-1])[::-1] >= 0.9 * left) & (left >= max(2, len(there) / 20))
     return int(curve["round"].iloc[settled.argmax()]) if settled.any() else None
 
 

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlocal.certificates import kkt_residual
-from fedlocal.core import Params, Regularizer
-from fedlocal.means import SmoothPart
+from fedlocal.core import Params
 from fedlocal.progress import ProgressBar
+from fedlocal.solvers.coordinates import Objective
 from fedlocal.solvers.gram import Gram
 
 CHECK_EVERY = 10  # iterations; the residual of the certificate costs one more prox
@@ -34,10 +33,8 @@ class State(NamedTuple):
     iterations: jax.Array
 
 
-def accelerated(
-    smooth: SmoothPart, psi: Regularizer, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar
-) -> State:
-    r"""Minimise F + psi from x until the KKT residual is at most tolerance * max(1, ||x||).
+def accelerated(objective: Objective, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar) -> State:
+    r"""Minimise F + psi from x, a point in the objective's coordinates, until the KKT residual is at most what it allows.
 
         x+ = prox_{t psi}(y - t grad F(y)),   y <- x+ + (theta - 1) / theta+ (x+ - x),   theta+ = (1 + sqrt(1 + 4 theta^2)) / 2,
     with theta = 1 and y = x+ again whenever <y - x+, x+ - x> > 0. The step size t shrinks to the inverse of the curvature
@@ -45,44 +42,45 @@ def accelerated(
     Reference: Beck & Teboulle (2009), O'Donoghue & Candes (2015), gradient scheme. Differs from them: the step size is tested
     on gradients too, since differences of values are lost in rounding long before 1e-10.
     """
-    state, chunk = _start(smooth, psi, x), 10 * CHECK_EVERY
+    state, chunk = _start(objective, x), 10 * CHECK_EVERY
     while True:
         done = int(state.iterations)
         started = time.monotonic()
-        state = _advance(smooth, psi, state, tolerance, min(done + chunk, max_iterations))
+        state = _advance(objective, state, tolerance, min(done + chunk, max_iterations))
         bar.advance_to(int(state.iterations), f"KKT residual {float(state.residual):.1e}")
-        if int(state.iterations) >= max_iterations or is_solved(state, tolerance):
+        if int(state.iterations) >= max_iterations or is_solved(objective, state, tolerance):
             return state
         if time.monotonic() - started < PATIENCE:
             chunk *= 2
 
 
 @jax.jit
-def is_solved(state: State, tolerance: float) -> jax.Array:
-    return state.residual <= tolerance * jnp.maximum(1, optax.tree.norm(state.x))
+def is_solved(objective: Objective, state: State, tolerance: float) -> jax.Array:
+    return state.residual <= objective.allowed(state.x, tolerance)
 
 
 @jax.jit
-def _start(smooth: SmoothPart, psi: Regularizer, x: Params) -> State:
-    value, g = smooth.value_and_gradient(x)
+def _start(objective: Objective, x: Params) -> State:
+    value, g = objective.smooth.value_and_gradient(x)
     # the first step size is the inverse of the curvature along the gradient
     reach = 1e-3 * jnp.maximum(1, optax.tree.norm(x)) / jnp.maximum(optax.tree.norm(g), 1e-300)
-    _, g_near = smooth.value_and_gradient(optax.tree.add_scale(x, -reach, g))
+    _, g_near = objective.smooth.value_and_gradient(optax.tree.add_scale(x, -reach, g))
     change = optax.tree.norm(optax.tree.sub(g_near, g))
     step_size = jnp.where(change > 0, reach * optax.tree.norm(g) / jnp.maximum(change, 1e-300), 1.0)
-    return State(x, g, x, value, g, jnp.ones(()), step_size, kkt_residual(psi, x, g), jnp.zeros((), int))
+    return State(x, g, x, value, g, jnp.ones(()), step_size, objective.residual(x, g), jnp.zeros((), int))
 
 
 @jax.jit
-def _advance(smooth: SmoothPart, psi: Regularizer, state: State, tolerance: float, until: int) -> State:
+def _advance(objective: Objective, state: State, tolerance: float, until: int) -> State:
     def unfinished(s: State) -> jax.Array:
-        return (s.iterations < until) & ~is_solved(s, tolerance)
+        return (s.iterations < until) & ~is_solved(objective, s, tolerance)
 
-    return jax.lax.while_loop(unfinished, partial(_iteration, smooth, psi), state)
+    return jax.lax.while_loop(unfinished, partial(_iteration, objective), state)
 
 
-def _iteration(smooth: SmoothPart, psi: Regularizer, s: State) -> State:
-    x = psi.prox(optax.tree.add_scale(s.y, -s.step_size, s.y_gradient), s.step_size)
+def _iteration(objective: Objective, s: State) -> State:
+    smooth = objective.smooth
+    x = objective.prox(optax.tree.add_scale(s.y, -s.step_size, s.y_gradient), s.step_size)
     value, g = smooth.value_and_gradient(x)
     move = optax.tree.sub(x, s.y)
     length2 = optax.tree.vdot(move, move)
@@ -116,5 +114,5 @@ def _iteration(smooth: SmoothPart, psi: Regularizer, s: State) -> State:
 
     s = jax.lax.cond(accepted, accept, reject)
     iterations = s.iterations + 1
-    residual = jax.lax.cond(iterations % CHECK_EVERY == 0, lambda: kkt_residual(psi, s.x, s.g), lambda: s.residual)
+    residual = jax.lax.cond(iterations % CHECK_EVERY == 0, lambda: objective.residual(s.x, s.g), lambda: s.residual)
     return s._replace(iterations=iterations, residual=residual)

@@ -10,12 +10,11 @@ import scipy.linalg
 import scipy.optimize
 from jax.flatten_util import ravel_pytree
 
-from fedlocal.certificates import kkt_residual
 from fedlocal.core import Params, Regularizer
-from fedlocal.means import SmoothPart
 from fedlocal.progress import ProgressBar
 from fedlocal.regularizers.squared_l2 import SquaredL2
 from fedlocal.regularizers.zero import Zero
+from fedlocal.solvers.coordinates import Objective
 from fedlocal.solvers.gram import Gram
 
 NEWTON_STEPS = 8
@@ -28,33 +27,35 @@ def is_smooth(psi: Regularizer, x: Params) -> bool:
 
 
 def minimize_smooth(
-    smooth: SmoothPart, psi: Regularizer, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar
-) -> tuple[Params, int, bool]:
-    """A point, the iterations spent, and whether its KKT residual is at most tolerance * max(1, ||x||)."""
-    iterations = 0
-    if not isinstance(smooth, Gram):
-        x, iterations = _lbfgs(smooth, psi, x, tolerance, max_iterations, bar)
-    residual, allowed = map(float, _residual(smooth, psi, x, tolerance))
+    objective: Objective, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar
+) -> tuple[Params, int, bool, str]:
+    """A point, the iterations spent, whether its KKT residual is at most what the objective allows, and what ran."""
+    iterations, newton_step, ran = 0, _gram_step, ["Newton steps on the Gram matrix"]
+    if not isinstance(objective.smooth, Gram):
+        x, iterations = _lbfgs(objective, x, tolerance, max_iterations, bar)
+        newton_step, ran = _newton_step, ["L-BFGS"]
+    residual, allowed = map(float, _residual(objective, x, tolerance))
     for _ in range(min(NEWTON_STEPS, max_iterations - iterations)):
         if residual <= allowed:
             break
-        x_new = _gram_step(smooth, psi, x) if isinstance(smooth, Gram) else _newton_step(smooth, psi, x)
-        residual_new, allowed_new = map(float, _residual(smooth, psi, x_new, tolerance))
+        x_new = newton_step(objective, x)
+        ran = [*ran, "Newton steps"] if ran == ["L-BFGS"] else ran
+        residual_new, allowed_new = map(float, _residual(objective, x_new, tolerance))
         iterations += 1
         if not residual_new < residual:
             break
         x, residual, allowed = x_new, residual_new, allowed_new
-    return x, iterations, residual <= allowed
+    return x, iterations, residual <= allowed, " and ".join(ran)
 
 
 def _lbfgs(
-    smooth: SmoothPart, psi: Regularizer, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar
+    objective: Objective, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar
 ) -> tuple[Params, int]:
     start, unravel = ravel_pytree(x)
     done = 0
 
     def value_and_gradient(v: np.ndarray) -> tuple[float, np.ndarray]:
-        value, g = _value_and_gradient(smooth, psi, unravel(jnp.asarray(v)))
+        value, g = _value_and_gradient(objective, unravel(jnp.asarray(v)))
         return float(value), np.asarray(ravel_pytree(g)[0])
 
     def count(intermediate_result: Any) -> None:
@@ -74,12 +75,13 @@ def _lbfgs(
     return unravel(jnp.asarray(found.x)), int(found.nit)
 
 
-def _gram_step(smooth: Gram, psi: Regularizer, x: Params) -> Params:
+def _gram_step(objective: Objective, x: Params) -> Params:
     """Newton's step on a quadratic: its minimum, also where that is not unique."""
-    _, g = _value_and_gradient(smooth, psi, x)
+    quadratic: Any = objective.smooth
+    _, g = _value_and_gradient(objective, x)
     v, unravel = ravel_pytree(x)
-    curvature = ravel_pytree(psi.subgradient(jax.tree.map(jnp.ones_like, x)))[0]  # of psi, which is diagonal
-    matrix, g = np.asarray(smooth.matrix + jnp.diag(curvature)), np.asarray(ravel_pytree(g)[0])
+    curvature = ravel_pytree(objective.psi_gradient(jax.tree.map(jnp.ones_like, x)))[0]  # of psi, which is diagonal
+    matrix, g = np.asarray(quadratic.matrix + jnp.diag(curvature)), np.asarray(ravel_pytree(g)[0])
     try:
         change = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix), g)
     except np.linalg.LinAlgError:
@@ -88,9 +90,9 @@ def _gram_step(smooth: Gram, psi: Regularizer, x: Params) -> Params:
 
 
 @jax.jit
-def _newton_step(smooth: SmoothPart, psi: Regularizer, x: Params) -> Params:
+def _newton_step(objective: Objective, x: Params) -> Params:
     def gradient(x: Params) -> Params:
-        return _value_and_gradient(smooth, psi, x)[1]
+        return _value_and_gradient(objective, x)[1]
 
     def hessian(direction: Params) -> Params:
         return jax.jvp(gradient, (x,), (direction,))[1]
@@ -100,13 +102,13 @@ def _newton_step(smooth: SmoothPart, psi: Regularizer, x: Params) -> Params:
 
 
 @jax.jit
-def _value_and_gradient(smooth: SmoothPart, psi: Regularizer, x: Params) -> tuple[jax.Array, Params]:
-    value, g = smooth.value_and_gradient(x)
-    return value + psi.value(x), optax.tree.add(g, psi.subgradient(x))
+def _value_and_gradient(objective: Objective, x: Params) -> tuple[jax.Array, Params]:
+    value, g = objective.smooth.value_and_gradient(x)
+    return value + objective.psi_value(x), optax.tree.add(g, objective.psi_gradient(x))
 
 
 @jax.jit
-def _residual(smooth: SmoothPart, psi: Regularizer, x: Params, tolerance: float) -> tuple[jax.Array, jax.Array]:
+def _residual(objective: Objective, x: Params, tolerance: float) -> tuple[jax.Array, jax.Array]:
     """The KKT residual, and what is asked for."""
-    residual = kkt_residual(psi, x, smooth.value_and_gradient(x)[1])
-    return residual, tolerance * jnp.maximum(1, optax.tree.norm(x))
+    residual = objective.residual(x, objective.smooth.value_and_gradient(x)[1])
+    return residual, objective.allowed(x, tolerance)
