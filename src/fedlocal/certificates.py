@@ -101,25 +101,57 @@ def _gap_or_reason(
         name = type(smooth.problem).__name__  # pyright: ignore[reportAttributeAccessIssue]
         return None, f"{name} has no conjugate here; LeastSquares, MatrixSensing and Logistic have one"
     problem: Any = smooth.problem
-    if problem.l2 is not None and float(problem.l2) == 0:  # given as an array
-        smooth = eqx.tree_at(lambda s: s.problem.l2, smooth, replace=None)
-    bound, gauge = _lower_bound(smooth, psi, x)
-    if not np.isfinite(gauge):
-        return (
-            None,
-            f"the conjugate of {type(psi).__name__} is finite on a cone only, which rounding leaves; l2 > 0 helps",
-        )
+    no_l2 = problem.l2 is None or float(problem.l2) == 0  # an array may be zero too
+    if no_l2:
+        smooth = eqx.tree_at(lambda s: s.problem.l2, smooth, replace=None, is_leaf=lambda a: a is None)
+    if not all(bool(jnp.all(jnp.isfinite(a))) for a in x.values()):
+        return None, "x is not finite"
+    psi_of, held = _held(psi, x)
+    conjugated = {name: psi_of[name] for name in held if name != "weights" or no_l2}
+    for name, part in conjugated.items():
+        reason = _no_conjugate_because(part, x[name])
+        if reason is not None:
+            return None, reason
+    bound, gauges = _lower_bound(smooth, psi, x)
+    for part, gauge in zip((psi_of[name] for name in held), gauges, strict=True):
+        if not np.isfinite(gauge):
+            return None, _no_gauge_because(part)
+    for part in conjugated.values():
+        if np.isneginf(bound) and type(part).array_gauge is Regularizer.array_gauge:
+            name = type(part).__name__
+            return None, f"the conjugate of {name} is inf at the dual point; {name} needs array_gauge to scale it down"
     return objective - float(bound), None
+
+
+def _held(psi: Regularizer, x: Params) -> tuple[dict[str, Regularizer], list[str]]:
+    """The regulariser of each part of x, and the parts that are not a free intercept."""
+    psi_of = jax.tree.unflatten(jax.tree.structure(x), psi.parts(x))
+    return psi_of, [name for name in x if not (name == "intercept" and isinstance(psi_of[name], Zero))]
+
+
+def _no_conjugate_because(psi: Regularizer, y: jax.Array) -> str | None:
+    try:
+        jax.eval_shape(psi.array_conjugate, y)
+    except (TypeError, NotImplementedError) as error:
+        return f"{error}, which a gap needs: write array_conjugate; with l2 > 0 the prox of the weights is enough"
+    return None
+
+
+def _no_gauge_because(psi: Regularizer) -> str:
+    name = type(psi).__name__
+    strengths = [getattr(psi, field) for field in ("strength", "l1", "l2") if hasattr(psi, field)]
+    if strengths and all(np.any(np.asarray(strength) == 0) for strength in strengths):
+        return f"the strength of {name} is 0, so that its conjugate is finite at the origin only; l2 > 0 helps"
+    return f"the conjugate of {name} is finite on a cone only, which rounding leaves; l2 > 0 helps"
 
 
 @jax.jit
 def _lower_bound(mean: ExampleMean, psi: Regularizer, x: Params) -> tuple[jax.Array, jax.Array]:
-    """D(u) and the gauge that limits the scale of u; see the head of this file."""
+    """D(u) and the gauges that limit the scale of u; see the head of this file."""
     problem: Any = mean.problem
-    psi_of = jax.tree.unflatten(jax.tree.structure(x), psi.parts(x))
+    psi_of, held = _held(psi, x)
     l2_of = {name: problem.l2 if name == "weights" else None for name in x}
-    free = "intercept" in x and isinstance(psi_of["intercept"], Zero)
-    if free:
+    if "intercept" in x and "intercept" not in held:
         x = {**x, "intercept": _best_intercept(mean, x)}
 
     def first_sums(examples: tuple[Any, ...], weights: jax.Array) -> Any:
@@ -129,9 +161,9 @@ def _lower_bound(mean: ExampleMean, psi: Regularizer, x: Params) -> tuple[jax.Ar
 
     g, squares, products = mean(first_sums)
     y = {name: -a for name, a in g.items()}
-    held = [name for name in y if not (free and name == "intercept")]  # the mean slope is zero but for rounding
-    gauge = jnp.max(jnp.stack([_gauge(psi_of[name], l2_of[name], y[name]) for name in held]))
-    limit = (1 - ROUNDING) / gauge
+    # of a free intercept y is the mean slope, which is zero but for rounding
+    gauges = jnp.stack([_gauge(psi_of[name], l2_of[name], y[name]) for name in held])
+    limit = (1 - ROUNDING) / jnp.max(gauges)
     scales = [jnp.minimum(1, limit)]
     if isinstance(problem, (LeastSquares, MatrixSensing)):  # the losses' part of D is quadratic: take its maximum
         best = jnp.where(squares > 0, -2 * products / squares, 0)
@@ -143,7 +175,7 @@ def _lower_bound(mean: ExampleMean, psi: Regularizer, x: Params) -> tuple[jax.Ar
 
     losses = mean(second_sums)
     regularizers = [sum(_conjugate(psi_of[name], l2_of[name], scale * y[name]) for name in held) for scale in scales]
-    return jnp.max(jnp.stack([-a - b for a, b in zip(losses, regularizers, strict=True)])), gauge
+    return jnp.max(jnp.stack([-a - b for a, b in zip(losses, regularizers, strict=True)])), gauges
 
 
 def _gauge(psi: Regularizer, l2: Scalar | None, y: jax.Array) -> jax.Array:

@@ -103,12 +103,13 @@ class Regularizer(eqx.Module):
         return jnp.zeros((), x.dtype)
 
     def array_conjugate(self, y: jax.Array) -> jax.Array:
-        """psi^*(y) = max_x <y, x> - psi(x) for one array; inf outside its domain. Only duality gaps need it."""
+        """psi^*(y) = max_x <y, x> - psi(x) for one array; inf outside its domain. Only duality gaps need it,
+        and `array_gauge` with it where the domain is not everything."""
         raise TypeError(f"{type(self).__name__} has no conjugate")
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
-        """The smallest c >= 0 for which psi^*(y / c) is finite: the dual norm over the strength for a norm, 0 for what has
-        a conjugate that is finite everywhere."""
+        """The smallest c >= 0 for which psi^*(y / c) is finite: the dual norm over the strength for a norm, 0 (the default)
+        for what has a conjugate that is finite everywhere."""
         return jnp.zeros((), y.dtype)
 
     def parts(self, x: Params) -> "list[Regularizer]":

@@ -129,14 +129,22 @@ def point(owner: str, name: str, problem: AbstractProblem, x: Params) -> Params:
         x = jax.tree.map(lambda a: jnp.asarray(np.asarray(a, np.float64)), x)
     except (TypeError, ValueError):
         raise TypeError(f"{owner}: {name} must hold numbers, got {x!r}") from None
+    check_shapes(owner, name, problem, x)
+    return x
+
+
+def check_shapes(owner: str, name: str, problem: AbstractProblem, x: Params) -> None:
+    """Compare with the problem's own starting point: a wrong shape may broadcast and mean something else."""
     try:
         own = jax.eval_shape(problem.init, jax.random.key(0))
     except ValueError:  # it has none to compare with
-        return x
+        return
     want, got = _shapes(own), _shapes(x)
     if want != got:
-        raise ValueError(f"{owner}: {name} does not fit {type(problem).__name__}: it must have {want}, got {got}")
-    return x
+        want, got = ({k: v for k, v in a.items() if b.get(k) != v} for a, b in ((want, got), (got, want)))
+        raise ValueError(
+            f"{owner}: {name} does not fit the problem {type(problem).__name__}: it must have {want}, got {got}"
+        )
 
 
 def _shapes(x: Params) -> dict[str, tuple[int, ...]]:

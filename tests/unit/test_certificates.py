@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -293,6 +294,62 @@ def test_no_gap_has_a_reason(problem, psi, x, reason):
     assert found.kkt_residual > 0
 
 
+class OnlyProx(fl.Regularizer):
+    """The absolute values again, with what a regulariser must have and no more."""
+
+    strength: float = 0.4
+
+    def array_value(self, x: jax.Array) -> jax.Array:
+        return L1(self.strength).array_value(x)
+
+    def array_prox(self, x: jax.Array, t: Any) -> jax.Array:
+        return L1(self.strength).array_prox(x, t)
+
+
+class NoGauge(OnlyProx):
+    def array_conjugate(self, y: jax.Array) -> jax.Array:
+        return L1(self.strength).array_conjugate(y)
+
+
+def test_a_regulariser_without_a_conjugate_is_solved_and_certified():
+    solution = fl.solvers.centralized(squares(), OnlyProx(), progress=False)
+    known = fl.solvers.centralized(squares(), L1(0.4), progress=False)
+    assert solution.converged
+    np.testing.assert_allclose(solution.x["weights"], known.x["weights"], atol=1e-8)
+    found = solution.certificate
+    assert found.duality_gap is None
+    assert found.no_gap_because.startswith("OnlyProx has no conjugate, ")
+    x = params(np.ones(D), 0.0)
+    with_l2 = fl.certificate(squares(l2=0.3), OnlyProx(), x)  # the prox is enough
+    assert with_l2.duality_gap == pytest.approx(fl.certificate(squares(l2=0.3), L1(0.4), x).duality_gap, rel=1e-12)
+    named = fl.certificate(squares(l2=0.3), Blocks({"weights": L1(0.4), "intercept": OnlyProx()}), x)
+    assert "OnlyProx has no conjugate" in named.no_gap_because  # l2 is of the weights
+
+
+def test_a_conjugate_without_its_gauge():
+    found = fl.certificate(squares(), NoGauge(), params(np.ones(D), 0.0))
+    assert found.duality_gap is None
+    assert "NoGauge needs array_gauge" in found.no_gap_because
+    inside = fl.certificate(squares(), NoGauge(1e3), params(np.zeros(D), 0.0))  # nothing has to be scaled
+    assert inside.duality_gap == pytest.approx(fl.certificate(squares(), L1(1e3), params(np.zeros(D), 0.0)).duality_gap)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("part", ["weights", "intercept"])
+def test_a_point_that_is_not_finite(bad, part):
+    x = params(np.ones(D), 0.0)
+    x[part] = x[part] + bad
+    found = fl.certificate(squares(), L1(0.4), x)
+    assert (found.duality_gap, found.no_gap_because) == (None, "x is not finite")
+
+
+@pytest.mark.parametrize("psi", [L1(0.0), Blocks({"weights": L1(0.0)}), SquaredL2(0.0), L1(jnp.zeros(()))])
+def test_a_strength_of_zero_is_the_reason(psi):
+    found = fl.certificate(squares(), psi, params(np.ones(D), 0.0))
+    name = type(psi.parts(squares().init(None))[-1]).__name__  # of the weights
+    assert found.no_gap_because.startswith(f"the strength of {name} is 0")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -300,7 +357,7 @@ def test_no_gap_has_a_reason(problem, psi, x, reason):
         ((3, L1(0.3), params(np.ones(D), 0.0)), "certificate: problem must be a AbstractProblem, got 3"),
         (
             (squares(), L1(0.3), params(np.ones(D))),
-            r"certificate: x does not fit LeastSquares: it must have \{'intercept'",
+            r"certificate: x does not fit the problem LeastSquares: it must have \{'intercept'",
         ),
         ((squares(), L1(0.3), {"weights": "a", "intercept": 0}), "certificate: x must hold numbers, got"),
         (

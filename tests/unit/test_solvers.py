@@ -10,8 +10,24 @@ from sklearn.linear_model import ElasticNet, Lasso
 
 import fedlocal as fl
 from fedlocal.means import smooth_part
-from fedlocal.regularizers import L1, GroupL1, L1Ball, L2Ball, Nuclear, Simplex, SquaredL2, Zero
-from fedlocal.solvers import ConvergenceWarning, centralized, local, path
+from fedlocal.regularizers import (
+    L1,
+    Blocks,
+    Box,
+    GroupL1,
+    L1Ball,
+    L2Ball,
+    L2Norm,
+    LInf,
+    Lp,
+    NonNegative,
+    Nuclear,
+    Simplex,
+    SquaredL2,
+    TotalVariation,
+    Zero,
+)
+from fedlocal.solvers import ConvergenceWarning, centralized, local, path, zero_strength
 from fedlocal.solvers.gram import Gram, gather
 
 SIZES = (7, 30, 13)
@@ -169,6 +185,164 @@ def test_fewer_examples_than_parameters_goes_through_the_data(monkeypatch):
     assert solution.certificate.duality_gap < 1e-8
 
 
+def records(n: int = 300, constant: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Age, yes or no, income, a score: columns as they come."""
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(50, 10, n), rng.integers(0, 2, n), rng.normal(5e4, 2e4, n), rng.standard_normal(n)]
+    y = sum(c * a for c, a in zip([0.03, 0.7, 2e-5, -0.5], columns, strict=True)) + rng.standard_normal(n)
+    return np.column_stack([*columns, np.full(n, 7.0)] if constant else columns), y
+
+
+def test_lasso_on_columns_as_they_come():
+    X, y = records()
+    problem = fl.problems.LeastSquares(fl.FederatedData.from_clients([(X, y)]))
+    solution = centralized(problem, L1(0.1), max_iterations=1000)
+    model = Lasso(alpha=0.05, tol=1e-15, max_iter=1_000_000).fit(X, y)
+    reference = np.mean((X @ model.coef_ + model.intercept_ - y) ** 2) + 0.1 * np.abs(model.coef_).sum()
+    assert solution.converged
+    assert solution.certificate.duality_gap < 1e-9
+    assert solution.objective == pytest.approx(reference, rel=1e-10)
+
+
+@pytest.mark.parametrize("psi", [Zero(), L1(0.1), SquaredL2(0.1), NonNegative(), Box(-0.2, 0.2)])
+@pytest.mark.parametrize("largest", [1.0, 1e3])
+def test_columns_in_other_units_and_constant_ones(psi, largest):
+    """Income in other units, a column that repeats the intercept: against bounded least squares or coordinate descent."""
+    X, y = records(constant=True)
+    X = X * [1, 1, largest, 1, 1]
+    solution = centralized(fl.problems.LeastSquares(fl.FederatedData.from_clients([(X, y)])), psi, max_iterations=1000)
+    assert solution.converged
+    assert solution.certificate.violation == 0
+    assert solution.certificate.kkt_residual < 1e-8 * largest
+    unit = np.array([10.0, 1.0, 2e4 * largest, 1.0, 1.0])  # of the reference's coordinates, so that it can see them
+    scaled, centered = (X - X.mean(0)) / unit, y - y.mean()
+    w = cp.Variable(5)
+    loss = cp.sum_squares(scaled @ w - centered) / len(y)
+    strength = {L1: lambda: 0.1 * cp.norm1(w / unit), SquaredL2: lambda: 0.05 * cp.sum_squares(w / unit)}
+    constraints = {NonNegative: [w >= 0], Box: [cp.abs(w / unit) <= 0.2]}
+    goal = cp.Minimize(loss + strength.get(type(psi), lambda: 0)())
+    reference = cp.Problem(goal, constraints.get(type(psi), [])).solve(solver=cp.CLARABEL)
+    assert solution.objective == pytest.approx(reference, rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"intercept": True}, {"intercept": False}, {"intercept": True, "l2": 0.01}])
+def test_logistic_on_columns_as_they_come(options):
+    """An l1 norm whose strength is small against income; the gap proves the solution."""
+    X, y = records()
+    data = fl.FederatedData.from_clients([(X, np.sign(y - np.median(y)))])
+    solution = centralized(fl.problems.Logistic(data, **options), L1(0.01), max_iterations=2000)
+    assert solution.converged
+    assert solution.certificate.duality_gap < 1e-9
+    assert np.count_nonzero(solution.x["weights"]) >= 2
+
+
+def test_converged_is_not_said_of_a_point_that_ran_away():
+    """What rounding excuses grows with x, but not without end."""
+    X, y = records()
+    problem = fl.problems.LeastSquares(fl.FederatedData.from_clients([(X, y)]))
+    away = {"intercept": np.array(0.0), "weights": np.array([1e12, 0.0, -1e9, 0.0])}
+    with pytest.warns(ConvergenceWarning):
+        solution = centralized(problem, L1(0.1), x0=away, max_iterations=1)
+    assert not solution.converged
+
+
+def test_groups_and_a_penalised_intercept_keep_their_coordinates():
+    """Nothing may be scaled within a group, and an intercept with a penalty is not the mean."""
+    groups = GroupL1(0.3, groups=[0, 0, 1, 1, 2, 2])
+    psi = Blocks({"weights": groups, "intercept": L1(0.5)})
+    X, y = table()
+    problem = fl.problems.LeastSquares(federation(X * [1, 2, 5, 1, 3, 1], y))
+    solution = centralized(problem, psi, weights="examples")
+    assert_solved(solution)
+    w, w0 = cp.Variable(D), cp.Variable()
+    loss = cp.sum_squares(X * [1, 2, 5, 1, 3, 1] @ w + w0 - y) / len(y)
+    penalty = 0.3 * sum(cp.norm2(w[i : i + 2]) for i in (0, 2, 4)) + 0.5 * cp.abs(w0)
+    assert solution.objective == pytest.approx(
+        cp.Problem(cp.Minimize(loss + penalty)).solve(solver=cp.CLARABEL), rel=1e-6
+    )
+
+
+def test_softmax_and_matrices_on_columns_as_they_come():
+    X, y = records()
+    data = fl.FederatedData.from_clients([(X, np.digitize(y, np.quantile(y, [0.3, 0.6])))])
+    assert centralized(fl.problems.Softmax(data), L1(0.01), max_iterations=5000).converged
+    pairs = fl.FederatedData.from_clients([(X.reshape(-1, 2, 2), y)])
+    matrix = centralized(fl.problems.MatrixSensing(pairs), L1(0.1), max_iterations=1000)
+    vector = centralized(fl.problems.LeastSquares(fl.FederatedData.from_clients([(X, y)])), L1(0.1))
+    np.testing.assert_allclose(matrix.x["weights"].ravel(), vector.x["weights"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("problem", "psi", "solver"),
+    [
+        (squares(), Zero(), "Newton steps on the Gram matrix"),
+        (squares(), L1(0.1), "accelerated proximal gradient"),
+        (logistic(l2=0.1), Zero(), "L-BFGS"),
+    ],
+)
+def test_the_solver_that_ran_is_named(problem, psi, solver):
+    assert centralized(problem, psi).solver.removesuffix(" and Newton steps") == solver
+
+
+NORMS = {
+    "l1": L1,
+    "elastic net": lambda s: fl.regularizers.ElasticNet(s, 1.0),
+    "twice": lambda s: L1(2 * s),
+    "group": lambda s: GroupL1(s, groups=[0, 0, 1, 1, 2, 2]),
+    "l2": L2Norm,
+    "linf": LInf,
+    "lp": lambda s: Lp(s, p=3.0),
+    "blocks": lambda s: Blocks({"weights": L1(s)}),
+    "held intercept": lambda s: Blocks({"weights": L1(s), "intercept": SquaredL2(0.5)}),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_zero_strength_is_where_weights_appear(name):
+    limit = zero_strength(squares(), NORMS[name])
+    assert limit > 0
+    above, below = (centralized(squares(), NORMS[name](c * limit)).x["weights"] for c in (1.001, 0.999))
+    assert not above.any()
+    assert np.abs(below).max() > 1e-5
+
+
+def test_zero_strength_of_matrices_and_in_closed_form():
+    problem = fl.problems.MatrixSensing(federation(*table((4, 3))))
+    limit = zero_strength(problem, Nuclear)
+    above, below = (centralized(problem, Nuclear(c * limit)).x["weights"] for c in (1.001, 0.999))
+    assert np.abs(above).max() < 1e-9 < 1e-5 < np.abs(below).max()
+    X, y = table()
+    p = np.repeat(1 / (3 * np.array(SIZES)), SIZES)
+    want = np.abs(2 * X.T @ (p * (y - p @ y))).max()  # at zero weights the intercept is the mean
+    assert zero_strength(squares()) == pytest.approx(want, rel=1e-9)
+    assert zero_strength(squares(), NORMS["elastic net"]) == pytest.approx(want, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (SquaredL2, "zero_strength: SquaredL2 does not make weights zero"),
+        (TotalVariation, "zero_strength: TotalVariation does not make weights zero"),
+        (L1Ball, "zero_strength: L1Ball does not make weights zero"),
+        (lambda s: Box(-s, s), "zero_strength: Box does not make weights zero"),
+        (lambda s: fl.regularizers.ElasticNet(0.1, s), "zero_strength: ElasticNet does not make weights zero"),
+        (lambda s: Blocks({"weights": SquaredL2(s)}), "zero_strength: SquaredL2 does not make weights zero"),
+        (lambda s: NonNegative(), "zero_strength: NonNegative does not depend on the strength"),
+        (lambda s: s, "zero_strength: the result of make_regularizer must be a Regularizer, got 1.0"),
+    ],
+)
+def test_zero_strength_of_what_has_none(make, message):
+    with pytest.raises(TypeError, match=message):
+        zero_strength(squares(), make)
+
+
+@pytest.mark.parametrize("kind", ["LeastSquares", "Logistic", "Softmax"])
+def test_no_features_at_all(kind):
+    data = fl.FederatedData.from_clients([(np.zeros((3, 0)), np.array([0, 1, 1]))])
+    with pytest.raises(ValueError, match=f"{kind}: examples must have at least one feature, got features of shape"):
+        getattr(fl.problems, kind)(data)
+
+
 def test_a_path_equals_single_solves():
     strengths = [0.05, 1.0, 0.3]
     solutions = path(squares(), strengths, weights="examples")
@@ -219,9 +393,10 @@ def test_float32_data_and_no_global_float64():
 
 @pytest.mark.parametrize("psi", [L1(0.01), Zero()])
 def test_too_few_iterations_are_said_aloud(psi):
-    with pytest.warns(ConvergenceWarning, match=r"centralized: KKT residual .* after 3 iterations, 2.*e-10 asked for"):
+    with pytest.warns(ConvergenceWarning, match=r"centralized: KKT residual .* after 3 iterations") as said:
         solution = centralized(logistic(l2=1e-4), psi, max_iterations=3)
     assert not solution.converged
+    assert f", {1e-10 * norm(solution.x):.3g} asked for" in str(said[0].message)
     assert "not converged after 3 iterations" in repr(solution)
     assert solution.certificate.kkt_residual > 1e-10
 
@@ -240,7 +415,7 @@ def test_too_few_iterations_are_said_aloud(psi):
             lambda: centralized(squares(), weights="all"),
             "centralized: weights must be one of 'uniform', 'examples', got 'all'",
         ),
-        (lambda: centralized(squares(), x0=np.ones(2)), "centralized: x0 does not fit LeastSquares"),
+        (lambda: centralized(squares(), x0=np.ones(2)), "centralized: x0 does not fit the problem LeastSquares"),
         (lambda: local(squares(), 3), "client must be a whole number >= 0 and <= 2, got 3"),
         (lambda: path(squares(), []), r"path: strengths must be a list of at least one number, got \[\]"),
         (lambda: path(squares(), [1.0, -1.0]), "path: strengths must be >= 0, got -1.0"),

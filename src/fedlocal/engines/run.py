@@ -18,6 +18,7 @@ from fedlocal.engines.plan import Plan
 from fedlocal.engines.recorder import Recorder
 from fedlocal.engines.result import Divergence, Result
 from fedlocal.engines.rounds import RunState, first_state, output
+from fedlocal.means import check_shapes
 from fedlocal.metrics import Metric, metric_name
 from fedlocal.provenance import provenance
 
@@ -150,7 +151,7 @@ def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, see
     x0 = jax.tree.map(lambda a: a.astype(dtype), x0)  # one precision for all parts
     if not all(np.isfinite(a).all() for a in jax.tree.leaves(x0)):
         raise ValueError(f"{owner}: x0 holds nan or inf")
-    _check_shapes(owner, problem, x0)
+    check_shapes(owner, "x0", problem, x0)
     client = jnp.zeros((), jnp.int32)
     try:
         gradient = jax.eval_shape(problem.full_gradient, x0, client)
@@ -164,25 +165,6 @@ def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, see
     if wrong:
         raise ValueError(f"{owner}: the gradient has shape {wrong[0][1]} where x0 has shape {wrong[0][0]}")
     return x0
-
-
-def _check_shapes(owner: str, problem: AbstractProblem, x0: Params) -> None:
-    """Compare with the problem's own starting point: a wrong shape may broadcast and train something else."""
-    try:
-        own = jax.eval_shape(problem.init, jax.random.key(0))
-    except ValueError:  # it has none
-        return
-    want, got = _shapes(own), _shapes(x0)
-    if want != got:
-        want, got = dict(want.items() - got.items()), dict(got.items() - want.items())
-        raise ValueError(
-            f"{owner}: x0 does not fit the problem {type(problem).__name__}: it must have {want}, got {got}"
-        )
-
-
-def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator="/") or "value": np.shape(a) for path, a in leaves}
 
 
 def _name(value: Any) -> str:

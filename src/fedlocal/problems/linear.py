@@ -227,6 +227,8 @@ def _features_and_targets(owner: str, data: FederatedData, feature_axes: int = 1
         raise ValueError(
             f"{owner}: features must have {feature_axes + 1} axes (examples first), got shape {features.shape}"
         )
+    if 0 in features.shape[1:]:
+        raise ValueError(f"{owner}: examples must have at least one feature, got features of shape {features.shape}")
     if len(targets.shape) != 1:
         raise ValueError(f"{owner}: targets must have one number per example, got shape {targets.shape}")
     return data

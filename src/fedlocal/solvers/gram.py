@@ -28,6 +28,11 @@ class Gram(SmoothPart):
         g = self.matrix @ v - self.linear
         return v @ (g - self.linear) / 2 + self.constant, unravel(g)
 
+    def scaled(self, scales: np.ndarray) -> "Gram":
+        """F as a function of v / scales."""
+        s = jnp.asarray(scales)
+        return Gram(s[:, None] * self.matrix * s, s * self.linear, self.constant)
+
 
 def worth_gathering(problem: AbstractProblem) -> bool:
     """Whether a problem is quadratic, dense, and has more examples than parameters, which are not too many."""
@@ -37,8 +42,13 @@ def worth_gathering(problem: AbstractProblem) -> bool:
     return parameters <= min(LARGEST, problem.data.num_examples)
 
 
-def gather(problem: LeastSquares | MatrixSensing, example_weights: np.ndarray) -> Gram:
-    """Q = 2 sum_i w_i a_i a_i' + l2, c = 2 sum_i w_i b_i a_i, constant = sum_i w_i b_i^2; a_i begins with 1 for an intercept."""
+def gather(
+    problem: LeastSquares | MatrixSensing, example_weights: np.ndarray, center: np.ndarray | None = None
+) -> Gram:
+    """Q = 2 sum_i w_i a_i a_i' + l2, c = 2 sum_i w_i b_i a_i, constant = sum_i w_i b_i^2; a_i begins with 1 for an intercept.
+
+    `center` is subtracted from the features first: from their sums there would be fewer digits of it.
+    """
     features = np.asarray(problem.data.arrays[0]).reshape(problem.data.num_examples, -1)
     targets = np.asarray(problem.data.arrays[1], np.float64)
     first = int(problem.intercept)  # parameters are in the order of their names: intercept, weights
@@ -49,6 +59,8 @@ def gather(problem: LeastSquares | MatrixSensing, example_weights: np.ndarray) -
         here = slice(start, start + rows)
         block = np.ones((len(targets[here]), size))
         block[:, first:] = features[here]
+        if center is not None:
+            block[:, first:] -= np.ravel(center)
         block *= np.sqrt(example_weights[here])[:, None]
         # half the work of a product of matrices: only one triangle is filled
         matrix = dsyrk(2.0, block.T, beta=1.0, c=matrix, lower=0, overwrite_c=True)

@@ -18,6 +18,7 @@ from fedlocal.solvers.coordinates import Objective
 from fedlocal.solvers.gram import Gram
 
 NEWTON_STEPS = 8
+SINGULAR = 1e-13  # a pivot or singular value that is a smaller part of the largest is zero but for rounding
 MEMORY = 20  # pairs of vectors that L-BFGS keeps
 
 
@@ -82,11 +83,18 @@ def _gram_step(objective: Objective, x: Params) -> Params:
     v, unravel = ravel_pytree(x)
     curvature = ravel_pytree(objective.psi_gradient(jax.tree.map(jnp.ones_like, x)))[0]  # of psi, which is diagonal
     matrix, g = np.asarray(quadratic.matrix + jnp.diag(curvature)), np.asarray(ravel_pytree(g)[0])
+    return unravel(v - _solve(matrix, g))
+
+
+def _solve(matrix: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """The shortest solution of a system that is positive semidefinite, but for rounding."""
     try:
-        change = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix), g)
+        factor = scipy.linalg.cho_factor(matrix)
+        if np.min(np.diag(factor[0])) ** 2 > SINGULAR * np.max(np.diag(matrix)):
+            return scipy.linalg.cho_solve(factor, g)
     except np.linalg.LinAlgError:
-        change = np.linalg.lstsq(matrix, g)[0]
-    return unravel(v - change)
+        pass
+    return np.linalg.lstsq(matrix, g, rcond=SINGULAR)[0]
 
 
 @jax.jit
