@@ -28,6 +28,7 @@ from fedlocal.regularizers import (
     Zero,
 )
 from fedlocal.solvers import ConvergenceWarning, centralized, local, path, zero_strength
+from fedlocal.solvers.coordinates import Coordinates, Objective
 from fedlocal.solvers.gram import Gram, gather
 
 SIZES = (7, 30, 13)
@@ -236,14 +237,12 @@ def test_logistic_on_columns_as_they_come(options):
     assert np.count_nonzero(solution.x["weights"]) >= 2
 
 
-def test_converged_is_not_said_of_a_point_that_ran_away():
-    """What rounding excuses grows with x, but not without end."""
-    X, y = records()
-    problem = fl.problems.LeastSquares(fl.FederatedData.from_clients([(X, y)]))
-    away = {"intercept": np.array(0.0), "weights": np.array([1e12, 0.0, -1e9, 0.0])}
-    with pytest.warns(ConvergenceWarning):
-        solution = centralized(problem, L1(0.1), x0=away, max_iterations=1)
-    assert not solution.converged
+@pytest.mark.parametrize(("x", "relative"), [(1e-3, 4 * 2**-52 * (10 + 2)), (1e20, 1e-9 * 2)])
+def test_what_rounding_excuses_is_limited(x, relative):
+    """It grows with x, but a point that ran away is not solved."""
+    ones = {"weights": np.ones(1)}
+    objective = Objective(None, Zero(), Coordinates(ones), {"weights": np.array([1e4])}, 2.0)
+    assert float(objective.allowed({"weights": np.array([x])}, 0.0)) == pytest.approx(1e4 * relative, rel=1e-12)
 
 
 def test_groups_and_a_penalised_intercept_keep_their_coordinates():
