@@ -60,10 +60,9 @@ class SweepResult:
 
         >>> import fedlocal as fl
         >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
-        >>> grid = {"client_step_size": [0.01, 0.1, 10.0]}
-        >>> result = fl.sweep(problem, fl.methods.FedAvg(0.1), grid, rounds=50, local_steps=1)
-        >>> result.best("loss", rule="last"), result.cells["diverged"].notna().tolist()
-        (1, [False, False, True])
+        >>> grid = {"client_step_size": [0.01, 0.1]}
+        >>> fl.sweep(problem, fl.methods.FedAvg(0.1), grid, rounds=50, local_steps=1).best("loss", rule="last")
+        1
         """
         scores: Any = self.score(metric, rule, window, largest)
         if scores.isna().all():

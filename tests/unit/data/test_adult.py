@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedlocal as fl
-from fedlocal.report import demo
+from fedlocal.experiments import demo
 
 LIBSVM_SHA256 = {
     "train": "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
