@@ -1,7 +1,21 @@
-"""Data: the dissertation's generators, embedded sets, and ways to deal rows to clients."""
+"""Data: the dissertation's generators, embedded sets, real sets to read or fetch, and ways to deal rows to clients."""
 
 from fedlocal.data import partition
 from fedlocal.data.adult import a9a
+from fedlocal.data.catalogue import fetch, load, verify
+from fedlocal.data.epsilon import epsilon, epsilon_like
+from fedlocal.data.libsvm import read_libsvm
 from fedlocal.data.synthetic import synthetic_lasso, synthetic_low_rank
 
-__all__ = ["a9a", "partition", "synthetic_lasso", "synthetic_low_rank"]
+__all__ = [
+    "a9a",
+    "epsilon",
+    "epsilon_like",
+    "fetch",
+    "load",
+    "partition",
+    "read_libsvm",
+    "synthetic_lasso",
+    "synthetic_low_rank",
+    "verify",
+]

@@ -1,0 +1,276 @@
+"""The data sets that can be fetched: where they come from, where they are kept, and whether they are what they were."""
+
+import hashlib
+import http.client
+import os
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from fedlocal import checks
+from fedlocal.data.adult import a9a
+from fedlocal.data.libsvm import read_libsvm
+from fedlocal.progress import ProgressBar
+
+Folder = str | os.PathLike[str] | None
+COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
+BLOCK = 1 << 20  # bytes
+PATIENCE = 30  # seconds without an answer
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set of the LIBSVM collection."""
+
+    rows: int
+    features: int
+    address: str
+    size: int | None  # of the file, in bytes, where we know it
+    sha256: str | None  # of the file; None: what was fetched first is taken as right
+    source: str  # and licence
+    converted: str = ""  # the stem of the files in the cache that replace it
+
+    @property
+    def file(self) -> str:
+        return self.address.rpartition("/")[2]
+
+
+CATALOGUE = {
+    "a9a": Dataset(
+        rows=32_561,
+        features=123,
+        address=COLLECTION + "binary/a9a",
+        size=2_329_875,
+        sha256="f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
+        source="UCI Adult, CC BY 4.0",
+    ),
+    "a9a.t": Dataset(
+        rows=16_281,
+        features=123,
+        address=COLLECTION + "binary/a9a.t",
+        size=1_164_628,
+        sha256="1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+        source="UCI Adult, CC BY 4.0",
+    ),
+    "w8a": Dataset(
+        rows=49_749,
+        features=300,
+        address=COLLECTION + "binary/w8a",
+        size=3_478_238,
+        sha256="6a9fa8fd5f524303240a5db07d4b3d4a51e8b7b4b20a914105d8e3e8c81640f2",
+        source="Platt 1998, web pages; no licence stated",
+    ),
+    "mushrooms": Dataset(
+        rows=8_124,
+        features=112,
+        address=COLLECTION + "binary/mushrooms",
+        size=879_712,
+        sha256="f39a4eb628dc61a7d43760815b061c9e497aa728ce1ad8bde57a09ef6043b538",
+        source="UCI Mushroom, CC BY 4.0",
+    ),
+    "ijcnn1": Dataset(
+        rows=49_990,
+        features=22,
+        address=COLLECTION + "binary/ijcnn1.bz2",
+        size=1_395_175,
+        sha256="b38a4198ce142d43e96fb86d17b87211feec1f909ac344fa057455c69de29de3",
+        source="IJCNN 2001 challenge; no licence stated",
+    ),
+    "news20": Dataset(
+        rows=15_935,
+        features=62_061,
+        address=COLLECTION + "multiclass/news20.bz2",
+        size=2_376_572,
+        sha256="8c79851f6f5fdc5540a0d04a5ab728353c42d26b84e73f93bda301c06c15ffe9",
+        source="20 Newsgroups; no licence stated",
+    ),
+    "epsilon": Dataset(
+        rows=400_000,
+        features=2_000,
+        address=COLLECTION + "binary/epsilon_normalized.bz2",
+        size=None,
+        sha256=None,
+        source="PASCAL challenge 2008; no licence stated",
+        converted="epsilon",
+    ),
+}
+EMBEDDED = {"a9a": "train", "a9a.t": "test"}  # splits of `a9a`
+
+
+def load(name: str, folder: Folder = None) -> tuple[scipy.sparse.csr_array | np.ndarray, np.ndarray]:
+    """Features and labels of a data set: read from `folder` or the cache, else fetched into the cache.
+
+    Features are sparse; those of epsilon are a memory map (see `epsilon`). Labels are as in the file: -1/+1, but 1/2 for
+    mushrooms and 1 to 20 for news20. A file that is not the collection's is refused. a9a and a9a.t are in the package, so
+    they are never fetched. The cache is `$FEDLOCAL_DATA`, else `~/.cache/fedlocal`.
+
+    >>> X, y = load("a9a")
+    >>> X.shape
+    (32561, 123)
+    """
+    entry = _entry("load", name)
+    if name == "epsilon":
+        from fedlocal.data.epsilon import epsilon  # which needs this file
+
+        return epsilon(folder)
+    if name in EMBEDDED and find(name, folder) is None:
+        return a9a(EMBEDDED[name])
+    return read_libsvm(obtain(name, folder), entry.features)
+
+
+def fetch(name: str, folder: Folder = None) -> Path:
+    """The file of a data set in `folder` (the cache when left out), fetched unless it is there; a wrong one is an error.
+
+    The SHA-256 of epsilon is not known to us: what is fetched first is recorded beside it and holds from then on.
+
+    >>> fetch("news20")  # doctest: +SKIP
+    PosixPath('/home/me/.cache/fedlocal/news20.bz2')
+    """
+    entry = _entry("fetch", name)
+    target = (cache() if folder is None else Path(folder)) / entry.file
+    expected, digest = _expected(entry, target), hashlib.sha256()
+    if target.exists():
+        _compare("fetch", target, expected)
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as part:
+        with part.open("wb") as file:
+            for block in _download(entry, target):
+                digest.update(block)
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+        got = digest.hexdigest()
+        if expected is None:
+            with replacing(_record(target)) as note:
+                note.write_text(f"{got}  {entry.file}\n")
+        elif got != expected:
+            raise ValueError(
+                f"fetch: {entry.address} has SHA-256 {got}, not {expected}: it was damaged on the way or changed at its "
+                "source, and is not kept; try again"
+            )
+    return target
+
+
+def verify(name: str, folder: Folder = None) -> Path:
+    """Where a data set's file is, if its SHA-256 is the collection's (for epsilon: that of the first fetch); else an error.
+
+    >>> verify("news20")  # doctest: +SKIP
+    PosixPath('/home/me/.cache/fedlocal/news20.bz2')
+    """
+    entry = _entry("verify", name)
+    path = find(name, folder)
+    if path is None:
+        raise FileNotFoundError(
+            f"verify: {name} is not here; `fedlocal data fetch {name}` gets it, or put the file {entry.file} "
+            f"from {entry.address} into {cache() if folder is None else folder}"
+        )
+    expected = _expected(entry, path)
+    if expected is None:
+        raise ValueError(f"verify: no checksum of {path} is known; only {entry.file} as fetched by fedlocal has one")
+    _compare("verify", path, expected)
+    return path
+
+
+def obtain(name: str, folder: Folder = None) -> Path:
+    """The file that `load` reads: found and right, or fetched into the cache."""
+    path = find(name, folder)
+    if path is None:
+        return fetch(name)
+    _compare("load", path, _expected(CATALOGUE[name], path))
+    return path
+
+
+def find(name: str, folder: Folder = None) -> Path | None:
+    """A data set's file, packed or unpacked, in `folder`, its subfolder libsvm, or the cache; None where there is none."""
+    file = CATALOGUE[name].file
+    given = [] if folder is None else [Path(folder), Path(folder) / "libsvm"]
+    for place in [*given, cache()]:
+        for path in (place / file, place / file.removesuffix(".bz2")):
+            if path.is_file():
+                return path
+    return None
+
+
+def whereabouts(name: str, folder: Folder = None) -> str:
+    """Where `load` would read a data set from; empty where it would have to fetch it."""
+    if path := find(name, folder):
+        return str(path)
+    if name in EMBEDDED:
+        return "in the package"
+    stem = CATALOGUE[name].converted
+    return str(cache() / f"{stem}.features.npy") if stem and (cache() / f"{stem}.json").exists() else ""
+
+
+def cache() -> Path:
+    """Where fetched data is kept: `$FEDLOCAL_DATA`, else `~/.cache/fedlocal`."""
+    return Path(os.environ.get("FEDLOCAL_DATA") or Path.home() / ".cache" / "fedlocal")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place at the end, or goes away when something goes wrong."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _entry(owner: str, name: str) -> Dataset:
+    return CATALOGUE[checks.choice(owner, "name", name, CATALOGUE)]
+
+
+def _download(entry: Dataset, target: Path) -> Iterator[bytes]:
+    """The file, block by block; what goes wrong on the way is told with what to do by hand."""
+    done = 0
+    try:
+        with urllib.request.urlopen(entry.address, timeout=PATIENCE) as response:
+            total = int(response.headers.get("Content-Length") or 0)
+            with ProgressBar(f"fetching {entry.file}, MB", max(1, (total or entry.size or 0) >> 20)) as bar:
+                bar.advance_to(0)
+                while block := response.read(BLOCK):
+                    yield block
+                    done += len(block)
+                    bar.advance_to(done >> 20)
+        if done < total:
+            raise ConnectionError(f"it ended after {done:,} of {total:,} bytes")
+    except (OSError, http.client.HTTPException) as error:
+        host = urllib.parse.urlsplit(entry.address).netloc
+        reason = getattr(error, "reason", error)
+        raise ConnectionError(
+            f"fetch: could not get {entry.file} from {host} ({reason}); without the internet, put the file {entry.file} "
+            f"from {entry.address} into {target.parent}"
+        ) from None
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+def _expected(entry: Dataset, path: Path) -> str | None:
+    """The checksum that the file must have: the collection's, else what was recorded at the first fetch, if it was."""
+    if path.name != entry.file:  # unpacked by hand
+        return None
+    record = _record(path)
+    return entry.sha256 or (record.read_text().split()[0] if record.exists() else None)
+
+
+def _compare(owner: str, path: Path, expected: str | None) -> None:
+    if expected is None:
+        return
+    with path.open("rb") as file:
+        got = hashlib.file_digest(file, "sha256").hexdigest()
+    if got != expected:
+        raise ValueError(
+            f"{owner}: {path} was changed or damaged: its SHA-256 is {got}, not {expected}; "
+            "delete it and fetch it again, or read it as it is with fl.data.read_libsvm"
+        )
