@@ -80,6 +80,16 @@ class AbstractProblem(eqx.Module):
         """F(x), traced in float64 by the engines."""
 
 
+class Separable(NamedTuple):
+    """psi(x) = sum_j l1 |x_j| + l2/2 x_j^2 for lower <= x_j <= upper, so that its proximal map acts on each number alone:
+    prox(x, t) = clip(soft(x, t l1) / (1 + t l2), lower, upper)."""
+
+    l1: Scalar = 0.0
+    l2: Scalar = 0.0
+    lower: Scalar = -np.inf
+    upper: Scalar = np.inf
+
+
 class Regularizer(eqx.Module):
     """psi. A concrete one says what it does to one array; this class carries it over to any pytree of parameters.
 
@@ -111,6 +121,10 @@ class Regularizer(eqx.Module):
         """The smallest c >= 0 for which psi^*(y / c) is finite: the dual norm over the strength for a norm, 0 (the default)
         for what has a conjugate that is finite everywhere."""
         return jnp.zeros((), y.dtype)
+
+    def separable(self) -> Separable | None:
+        """psi as a sum over coordinates of this simple form, where it is one; engines may then be faster."""
+        return None
 
     def parts(self, x: Params) -> "list[Regularizer]":
         """The regulariser of each array of x, in the order of `jax.tree.leaves`."""
@@ -184,6 +198,21 @@ class MirrorMap(eqx.Module):
         return self.value(x) - self.value(z) + psi - optax.tree.vdot(y, optax.tree.sub(x, z))
 
 
+class Proximal(NamedTuple):
+    """Where a regulariser enters an otherwise affine recurrence of one vector.
+
+    Dual (averaging): the gradient is taken at prox(query'S, walked), where walked, the last part of the server's state, grows
+    by `step` in each local step and by server_step times the clients' mean in a round. Otherwise (mirror descent): prox(., step)
+    after each local step, and prox(., server_step times the mean length walked) after the server's.
+    """
+
+    psi: Separable
+    step: Scalar
+    server_step: Scalar
+    dual: bool
+    on_clients: bool
+
+
 class Affine(NamedTuple):
     """A method whose rounds are affine recurrences of vectors of the shape of x, so that an engine may fuse them.
 
@@ -197,6 +226,7 @@ class Affine(NamedTuple):
     start: Any  # (s, v)
     keep: Any  # (v, v)
     take: Any  # (v, s)
+    proximal: Proximal | None = None
 
 
 class LocalMethod(eqx.Module):

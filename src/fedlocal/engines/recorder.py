@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -36,6 +37,7 @@ class Recorder:
         self.owner, self.problem, self.method, self.metrics = owner, problem, method, tuple(metrics)
         self.client_weights = plan.client_weights()
         self.loss_weights = problem.loss_weights(self.client_weights)
+        self.losses: Callable[[Params, np.ndarray], np.ndarray] = partial(metrics_module.losses_in_float64, problem)
         self.clients_per_round = plan.clients_per_round
         self.up, self.down = _numbers_sent(method, x0)
         self.rows: list[dict[str, float]] = []
@@ -48,7 +50,7 @@ class Recorder:
     def evaluate(self, r: int, x: Params, server: Server, discrepancy: dict[str, Any] | None) -> None:
         """Measure the point after r rounds and add a row."""
         x = jax.tree.map(lambda a: np.asarray(a, np.float64), x)
-        loss = metrics_module.loss_in_float64(self.problem, x, self.loss_weights)
+        loss = float(self.losses(jax.tree.map(lambda a: a[None], x), self.loss_weights)[0])
         psi = getattr(self.method, "regularizer", None)
         objective = loss
         if psi is not None:

@@ -66,8 +66,8 @@ def simulate(
         progress: show a bar with the time left when the run takes more than two seconds.
         checkpoint: a file to save the state to, atomically; a run that finds it continues from it, to the same bits.
         average: None returns the last iterate; "third_order", "uniform", "random" or an `Average` one of the theorems' averages.
-        engine: "auto" takes the fused kernels of "linear" for linear models on sparse data where they apply, else "jax"; the
-            result's provenance says which.
+        engine: "auto" takes the fused kernels of "linear" for linear models where they apply, else "jax"; the result's
+            provenance says which.
 
     Example:
         >>> import fedlocal as fl
@@ -145,18 +145,16 @@ class Moment(NamedTuple):
 
 def _engine(run: Run, engine: str, rounds: int) -> Advance:
     """What runs some rounds: the fused kernels where they apply, the compiled JAX program otherwise."""
-    checks.choice("simulate", "engine", engine, ENGINES)
     problem, method, plan = run.problem, run.method, run.plan
-    against = (
-        "jax was asked for"
-        if engine == "jax"
-        else LinearEngine.reason_against(problem, method, plan, run.x0, run.together)
-    )
-    if engine == "linear" and against is not None:
-        raise ValueError(f"simulate: engine='linear' does not apply: {against}; use engine='auto' or 'jax'")
-    run.configuration["engine"] = "linear" if against is None else "jax"
-    if against is None:
-        return LinearEngine(cast(Any, problem), method, plan, run.x0).advance
+    if takes_linear("simulate", engine, run, [method]):
+        linear = LinearEngine(cast(Any, problem), [method], plan, run.x0)
+        run.recorder.losses = linear.losses
+
+        def walk(state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
+            states, count = linear.advance(jax.tree.map(lambda a: np.asarray(a)[None], state), done, wanted)
+            return jax.tree.map(lambda a: a[0], states), count
+
+        return walk
 
     def advance(state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
         cohorts, count = None, wanted
@@ -168,6 +166,20 @@ def _engine(run: Run, engine: str, rounds: int) -> Advance:
         return jax.block_until_ready(state), count
 
     return advance
+
+
+def takes_linear(owner: str, engine: str, run: Run, methods: Sequence[LocalMethod]) -> bool:
+    """Whether the fused kernels are to run these methods, which share a run; its configuration says so."""
+    checks.choice(owner, "engine", engine, ENGINES)
+    against = "jax was asked for"
+    if engine != "jax":
+        against = LinearEngine.reason_against(
+            run.problem, methods, run.plan, run.x0, run.together, asked=engine == "linear"
+        )
+    if engine == "linear" and against is not None:
+        raise ValueError(f"{owner}: engine='linear' does not apply: {against}; use engine='auto' or 'jax'")
+    run.configuration["engine"] = "linear" if against is None else "jax"
+    return against is None
 
 
 @jax.jit

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,22 +15,21 @@ import numpy as np
 import optax
 import pandas as pd
 
-from fedlocal import metrics as metrics_module
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.engines.averages import Average
 from fedlocal.engines.cells import PLAIN, Grid, combinations, groups_of, method_of, stack, table_of
 from fedlocal.engines.checkpoint import Checkpoint, fingerprint
+from fedlocal.engines.linear import CORES, LANES, LinearEngine
 from fedlocal.engines.plan import COHORT_BLOCK, Plan
 from fedlocal.engines.rounds import RunState, first_state, output, run_round
 from fedlocal.engines.run import DivergenceWarning, Run
-from fedlocal.engines.simulate import CALL_SECONDS, SAVE_SECONDS
+from fedlocal.engines.simulate import CALL_SECONDS, SAVE_SECONDS, takes_linear
 from fedlocal.engines.sweep_result import SweepResult
 from fedlocal.metrics import Metric
 from fedlocal.progress import ProgressBar
 from fedlocal.provenance import provenance
 
 BLOCK_BYTES = 5 << 17  # of client states that one block of cells walks through side by side; found by measuring
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def sweep(
@@ -51,6 +50,7 @@ def sweep(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     average: str | Average | None = None,
+    engine: str = "auto",
 ) -> SweepResult:
     r"""Run a method with every combination of a grid of its numbers.
 
@@ -90,7 +90,7 @@ def sweep(
         "owner": "sweep",
     }
     groups = [
-        Group.make(Run.make(problem, methods[members[0]], **arguments), methods, members)
+        Group.make(Run.make(problem, methods[members[0]], **arguments), methods, members, engine)
         for members in groups_of(methods)
     ]
     run = groups[0].run
@@ -146,6 +146,7 @@ class Block:
     cells: np.ndarray  # (B,) which cell each place holds; -1 where it only fills up
     methods: LocalMethod  # every number an array (B,), in the precision of the run
     state: RunState  # every array (B, ...)
+    linear: LinearEngine | None  # the fused kernels, where they apply
 
 
 @dataclass(frozen=True)
@@ -156,12 +157,17 @@ class Group:
     methods: dict[int, LocalMethod]
     size: int  # cells in a block
     threads: bool  # whether its blocks may run at the same time
+    linear: bool  # whether fused kernels run it
     blocks: tuple[Block, ...]
 
     @classmethod
-    def make(cls, run: Run, methods: list[LocalMethod], members: list[int]) -> "Group":
+    def make(cls, run: Run, methods: list[LocalMethod], members: list[int], engine: str) -> "Group":
         mine = {i: methods[i] for i in members}
-        alone = cls(run, mine, 1, False, ()).packed([members[:1]])
+        if takes_linear("sweep", engine, run, list(mine.values())):
+            size = -(-len(members) // -(-len(members) // LANES))
+            group = cls(run, mine, size, False, True, ())
+            return group.packed([members[i : i + size] for i in range(0, len(members), size)])
+        alone = cls(run, mine, 1, False, False, ()).packed([members[:1]])
         threads = len(members) > 1 and _stands_alone(run, alone.blocks[0])
         per_client = sum(np.size(a) * np.asarray(a).itemsize for a in jax.tree.leaves(run.x0))
         most = max(1, BLOCK_BYTES // (per_client * run.plan.clients_per_round))
@@ -171,7 +177,7 @@ class Group:
         if threads and count > 1:
             count = min(-(-count // CORES) * CORES, len(members))  # so that no core waits at the end
         size = -(-len(members) // count)
-        group = cls(run, mine, size, threads, ())
+        group = cls(run, mine, size, threads, False, ())
         return group.packed([members[i : i + size] for i in range(0, len(members), size)])
 
     def packed(self, cells: Sequence[Sequence[int]], states: dict[int, Any] | None = None) -> "Group":
@@ -182,13 +188,18 @@ class Group:
         """A block of these cells, filled up with copies of its first one."""
         missing, run = self.size - len(cells), self.run
         places = [*cells, *[cells[0]] * missing]
-        methods = stack([self.methods[i] for i in places], optax.tree.dtype(run.x0, "promote"))
-        if states is None:
+        chosen = [self.methods[i] for i in places]
+        methods = stack(chosen, optax.tree.dtype(run.x0, "promote"))
+        linear = LinearEngine(cast(Any, run.problem), chosen, run.plan, run.x0) if self.linear else None
+        if states is None and self.linear:  # without compiling anything
+            first = [first_state(run.problem, method, run.x0, None, False) for method in chosen]
+            state = jax.tree.map(lambda *a: np.stack(a), *first)
+        elif states is None:
             discrepancy = run.recorder.wants_discrepancy
             state = _first_states(run.problem, methods, run.x0, run.average, discrepancy)
         else:
             state = jax.tree.map(lambda *a: jnp.stack(a), *(states[i] for i in places))
-        return Block(np.array([*cells, *[-1] * missing]), methods, state)
+        return Block(np.array([*cells, *[-1] * missing]), methods, state, linear)
 
     def layout(self) -> list[list[int]]:
         return [[int(i) for i in block.cells if i >= 0] for block in self.blocks]
@@ -307,6 +318,12 @@ def _stands_alone(run: Run, block: Block) -> bool:
 
 
 def _advance_block(run: Run, block: Block, done: int, count: int) -> RunState:
+    if block.linear is not None:
+        state, ran = block.linear.advance(block.state, done, count)
+        while ran < count and (np.asarray(state.diverged) < 0).any():
+            state, more = block.linear.advance(state, done + ran, count - ran)
+            ran += more
+        return state
     return jax.block_until_ready(_advance_cells(*_arguments(run, block, done, count)))
 
 
@@ -350,13 +367,14 @@ def _advance_cells(
 
 def _measure_block(group: Group, block: Block, dead: dict[int, Any], done: int) -> list[dict[str, Any]]:
     """Rows of the living cells of a block, each with whether it ended there."""
-    run, recorder = group.run, group.run.recorder
+    recorder = group.run.recorder
     living = [place for place, i in enumerate(block.cells.tolist()) if i >= 0 and i not in dead]
     shown = [place if place in living else living[0] for place in range(group.size)]  # same shapes, and no surprises
     points = jax.device_get(_outputs(block.methods, block.state))
     points = jax.tree.map(lambda a: np.asarray(a, np.float64)[shown], points)
     methods = [group.methods[int(block.cells[place])] for place in shown]
-    losses = metrics_module.losses_in_float64(run.problem, points, recorder.loss_weights)
+    evaluate = recorder.losses if block.linear is None else block.linear.losses
+    losses = evaluate(points, recorder.loss_weights)
     with jax.enable_x64(True):
         objectives = losses + np.asarray(_penalties(stack(methods, np.float64), points))
     server, diverged, spread = jax.device_get((block.state.server, block.state.diverged, block.state.discrepancy))

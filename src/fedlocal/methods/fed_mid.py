@@ -6,7 +6,18 @@ import jax.numpy as jnp
 import optax
 
 from fedlocal import checks
-from fedlocal.core import GradFn, LocalMethod, Memory, MirrorMap, Params, Regularizer, Scalar, static
+from fedlocal.core import (
+    Affine,
+    GradFn,
+    LocalMethod,
+    Memory,
+    MirrorMap,
+    Params,
+    Proximal,
+    Regularizer,
+    Scalar,
+    static,
+)
 from fedlocal.mirrors import Euclidean
 from fedlocal.regularizers import Zero
 
@@ -81,3 +92,11 @@ class FedMiD(LocalMethod):
 
     def primal(self, client: PrimalState) -> Params:
         return client.x
+
+    def affine(self, local_steps: int) -> Affine | None:
+        psi = self.regularizer.separable()
+        if psi is None or type(self.mirror_map) is not Euclidean:
+            return None
+        eta, server = self.client_step_size, self.server_step_size
+        proximal = Proximal(psi, eta, server, dual=False, on_clients=self.prox_on_clients)
+        return Affine([1], [[1]], [eta], start=[[1]], keep=[[1 - server]], take=[[server]], proximal=proximal)

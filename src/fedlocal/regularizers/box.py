@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar
+from fedlocal.core import Regularizer, Scalar, Separable
 from fedlocal.regularizers import gauges
 from fedlocal.regularizers.balls import indicator
 
@@ -51,6 +51,11 @@ class Box(Regularizer):
         # pushes against a bound that is not there: none are allowed beyond rounding, whatever their scale
         unbounded = jnp.where(jnp.isfinite(self._bound(y)), 0, jnp.abs(y))
         return gauges.cone(jnp.max(unbounded), jnp.maximum(jnp.max(jnp.abs(y)), 1))
+
+    def separable(self) -> Separable | None:
+        if np.ndim(self.lower) or np.ndim(self.upper):
+            return None
+        return Separable(lower=self.lower, upper=self.upper)
 
     def _bound(self, y: jax.Array) -> jax.Array:
         """The bound that y pushes x against."""

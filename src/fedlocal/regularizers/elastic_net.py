@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar
+from fedlocal.core import Regularizer, Scalar, Separable
 from fedlocal.regularizers import gauges
 from fedlocal.regularizers.l1 import L1
 
@@ -43,3 +43,6 @@ class ElasticNet(Regularizer):
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.over_curvature(jnp.zeros((), y.dtype), self.l2, L1(self.l1).array_gauge(y))
+
+    def separable(self) -> Separable:
+        return Separable(l1=self.l1, l2=self.l2)

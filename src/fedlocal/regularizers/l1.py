@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar
+from fedlocal.core import Regularizer, Scalar, Separable
 from fedlocal.regularizers import gauges
 
 
@@ -37,3 +37,6 @@ class L1(Regularizer):
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(jnp.max(jnp.abs(y)), self.strength)
+
+    def separable(self) -> Separable:
+        return Separable(l1=self.strength)

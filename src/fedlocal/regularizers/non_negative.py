@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from optax import projections
 
-from fedlocal.core import Regularizer, Scalar
+from fedlocal.core import Regularizer, Scalar, Separable
 from fedlocal.regularizers import gauges
 from fedlocal.regularizers.balls import indicator
 
@@ -33,3 +33,6 @@ class NonNegative(Regularizer):
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.cone(jnp.max(y), jnp.maximum(jnp.max(jnp.abs(y)), 1))
+
+    def separable(self) -> Separable:
+        return Separable(lower=0.0)

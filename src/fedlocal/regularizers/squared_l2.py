@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar
+from fedlocal.core import Regularizer, Scalar, Separable
 from fedlocal.regularizers import gauges
 
 
@@ -38,3 +38,6 @@ class SquaredL2(Regularizer):
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.over_curvature(jnp.zeros((), y.dtype), self.strength, gauges.cone(jnp.max(jnp.abs(y)), 1.0))
+
+    def separable(self) -> Separable:
+        return Separable(l2=self.strength)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import Regularizer, Scalar
+from fedlocal.core import Regularizer, Scalar, Separable
 from fedlocal.regularizers import gauges
 
 
@@ -31,3 +31,6 @@ class Zero(Regularizer):
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.cone(jnp.max(jnp.abs(y)), 1.0)
+
+    def separable(self) -> Separable:
+        return Separable()
