@@ -12,6 +12,7 @@ from rich.table import Table
 
 import fedlocal as fl
 from fedlocal.core import AbstractProblem, LocalMethod, MirrorMap, Regularizer
+from fedlocal.data import catalogue
 
 app = typer.Typer(
     name="fedlocal",
@@ -21,7 +22,19 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     add_completion=False,
 )
+data = typer.Typer(no_args_is_help=True, help="List, fetch and verify data sets of the LIBSVM collection.")
+app.add_typer(
+    data,
+    name="data",
+    epilog="Examples:  fedlocal data list   |   fedlocal data fetch news20   |   fedlocal data verify",
+)
 console = Console()
+FolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Look here and in its subfolder libsvm, then in the cache ($FEDLOCAL_DATA or ~/.cache/fedlocal)."
+    ),
+]
 
 
 class Kind(StrEnum):
@@ -126,6 +139,23 @@ def show(directory: Annotated[Path, typer.Argument(help="The directory of a fini
         _say_and_stop(error)
 
 
+@app.command(epilog="Example:  fedlocal compare runs/a9a-1e-3-paper-20260101-120000 published.csv")
+def compare(
+    directory: Annotated[Path, typer.Argument(help="The directory of a finished study of speed-up.")],
+    table: Annotated[
+        Path, typer.Argument(help="CSV: method, eta, M, K, best_loss, final_loss; or another run's results.csv.")
+    ],
+) -> None:
+    """Compare every run of a study with a published table, in the light of the noise from seed to seed."""
+    from fedlocal.experiments.compare import compare as compare_with
+    from fedlocal.experiments.compare import show_comparison
+
+    try:
+        show_comparison(compare_with(directory, table), console)
+    except (ValueError, OSError) as error:
+        _say_and_stop(error)
+
+
 @app.command("list", epilog="Example:  fedlocal list methods")
 def list_(kind: Annotated[Kind | None, typer.Argument(help="What to list; everything when left out.")] = None) -> None:
     """List methods, regularisers, mirror maps, problems and experiments, one line each."""
@@ -152,6 +182,60 @@ def list_(kind: Annotated[Kind | None, typer.Argument(help="What to list; everyt
             if (inspect.isclass(item) and issubclass(item, base)) or inspect.isfunction(item):
                 table.add_row(name, escape((inspect.getdoc(item) or "").split("\n")[0]))
         console.print(table, "")
+
+
+@data.command("list", epilog="Example:  fedlocal data list --folder datasets")
+def data_list(folder: FolderOption = None) -> None:
+    """List data sets: size, source, and where they are, if they are here."""
+    table = Table(header_style="bold", box=None)
+    table.add_column("name", style="green", no_wrap=True)
+    for header in ("rows", "features", "size"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("source, licence")
+    table.add_column("where", overflow="fold")
+    for name, entry in catalogue.CATALOGUE.items():
+        size = "not known" if entry.size is None else f"{entry.size / 1e6:.1f} MB"
+        where = escape(catalogue.whereabouts(name, folder)) or "not here"
+        table.add_row(name, f"{entry.rows:,}", f"{entry.features:,}", size, entry.source, where)
+    console.print(table)
+
+
+@data.command("fetch", epilog="Examples:  fedlocal data fetch news20   |   fedlocal data fetch w8a --folder datasets")
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="A data set; `fedlocal data list` shows them.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Where it goes; the cache ($FEDLOCAL_DATA or ~/.cache/fedlocal) if left out.")
+    ] = None,
+) -> None:
+    """Fetch a data set, unless it is there; it is kept only if its SHA-256 is the one we know."""
+    try:
+        path = fl.data.fetch(name, folder)
+    except (ValueError, OSError) as error:
+        _say_and_stop(error)
+    except KeyboardInterrupt:
+        console.print("stopped; nothing was kept")
+        raise typer.Exit(130) from None
+    console.print(f"{name} is in {escape(str(path))}", highlight=False, soft_wrap=True)
+
+
+@data.command("verify", epilog="Examples:  fedlocal data verify   |   fedlocal data verify news20 --folder datasets")
+def data_verify(
+    name: Annotated[str | None, typer.Argument(help="A data set; every file that is here when left out.")] = None,
+    folder: FolderOption = None,
+) -> None:
+    """Compare files with the SHA-256 that we know (epsilon: that of the first fetch)."""
+    names = [name] if name else [known for known in catalogue.CATALOGUE if catalogue.find(known, folder)]
+    wrong: list[Exception] = []
+    for each in names:
+        try:
+            path = fl.data.verify(each, folder)
+            console.print(f"{each} is right: {escape(str(path))}", highlight=False, soft_wrap=True)
+        except (ValueError, OSError) as error:
+            wrong.append(error)
+    if wrong:
+        _say_and_stop(ValueError("\n".join(map(str, wrong))))
+    if not names:
+        console.print("no file of a data set is here; `fedlocal data fetch NAME` gets one", highlight=False)
 
 
 def _whole_numbers(option: str, text: str) -> list[int]:

@@ -66,7 +66,7 @@ def study(settings: Curse, store: Store, elsewhere: Any) -> Outcome:
             ),
         ),
     ]
-    return Outcome(history, table, verdicts, lambda target: _draw(settings, history, target))
+    return Outcome(history, table, verdicts, {"figure": lambda target: _draw(settings, history, target)})
 
 
 def models(settings: Curse, name: str, seed: int) -> pd.DataFrame:

@@ -120,7 +120,7 @@ def study(settings: Recovery, store: Store, elsewhere: Any) -> Outcome:
         verdicts=[judge(claim, found) for claim in settings.claims],
         extra={"optimum": optimum},
         notes=notes,
-        draw=lambda target: _draw(settings, found.methods, optimum, target),
+        figures={"figure": lambda target: _draw(settings, found.methods, optimum, target)},
     )
 
 

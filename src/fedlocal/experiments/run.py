@@ -8,14 +8,18 @@ import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 
-from fedlocal.experiments import curse, recovery
+from fedlocal.experiments import curse, recovery, speedup
 from fedlocal.experiments.claims import Findings, Verdict
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import Curse, Recovery, load
+from fedlocal.experiments.schema import Curse, Recovery, Speedup, load
 from fedlocal.experiments.store import FINISHED, Store
 from fedlocal.report.tables import table
 
-STUDIES: dict[str, Callable[..., Outcome]] = {"recovery": recovery.study, "curse": curse.study}
+STUDIES: dict[str, Callable[..., Outcome]] = {
+    "recovery": recovery.study,
+    "curse": curse.study,
+    "speedup": speedup.study,
+}
 
 
 def run(
@@ -56,8 +60,16 @@ def run(
     store.write_frame("table.parquet", outcome.table)
     for extra, frame in outcome.extra.items():
         store.write_frame(f"{extra}.parquet", frame)
-    outcome.draw(store.directory / "figure.png")
-    report = {"notes": outcome.notes, "verdicts": [verdict.to_json() for verdict in outcome.verdicts]}
+    if outcome.results is not None:
+        store.write_csv("results.csv", outcome.results)
+    for figure, draw in outcome.figures.items():
+        draw(store.directory / f"{figure}.png")
+    report = {
+        "notes": outcome.notes,
+        "numbers": dict(outcome.numbers),
+        "figures": list(outcome.figures),
+        "verdicts": [verdict.to_json() for verdict in outcome.verdicts],
+    }
     store.write_json(FINISHED, report)  # last: it says that the run is complete
     show(store.directory, console)
     return store.directory
@@ -78,7 +90,9 @@ def show(directory: Path, console: Console | None = None) -> None:
         console.print(f"  {escape(note)}", highlight=False)
     for entry in report["verdicts"]:
         console.print(f"  {Verdict(**entry).styled()}", highlight=False)
-    console.print(f"  figure: {escape(str(directory / 'figure.png'))}\n", highlight=False)
+    for figure in report.get("figures", ["figure"]):
+        console.print(f"  figure: {escape(str(directory / f'{figure}.png'))}", highlight=False)
+    console.print()
 
 
 def _elsewhere(root: Path, name: str, scale: str, grid: str, seeds: Sequence[int]) -> Findings | None:
@@ -91,5 +105,5 @@ def _elsewhere(root: Path, name: str, scale: str, grid: str, seeds: Sequence[int
     return None
 
 
-def _configuration(settings: Recovery | Curse, scale: str, grid: str) -> dict[str, Any]:
+def _configuration(settings: Recovery | Curse | Speedup, scale: str, grid: str) -> dict[str, Any]:
     return {**settings.model_dump(mode="json"), "scale": scale, "grid_name": grid}

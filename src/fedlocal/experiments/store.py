@@ -65,21 +65,29 @@ class Store:
     def finished(self) -> bool:
         return (self.directory / FINISHED).exists()
 
+    def has(self, name: str) -> bool:
+        """Whether a part of the result is there already."""
+        return self._part(name).exists()
+
     def frame(self, name: str, make: Callable[[Path], pd.DataFrame]) -> pd.DataFrame:
         """A part of the result: read where it is there already, else made (with a place for its checkpoint) and kept."""
-        path = self.directory / "parts" / f"{name}.parquet"
-        if path.exists():
-            return pd.read_parquet(path)
-        checkpoint = path.with_suffix(".npz")
-        frame = make(checkpoint)
-        self.write_frame(f"parts/{name}.parquet", frame)
-        checkpoint.unlink(missing_ok=True)
-        return pd.read_parquet(path)  # so that a run and its continuation see the same
+        if not self.has(name):
+            checkpoint = self._part(name).with_suffix(".npz")
+            frame = make(checkpoint)
+            self.write_frame(f"parts/{name}.parquet", frame)
+            checkpoint.unlink(missing_ok=True)
+        return pd.read_parquet(self._part(name))  # so that a run and its continuation see the same
+
+    def _part(self, name: str) -> Path:
+        return self.directory / "parts" / f"{name}.parquet"
 
     def write_frame(self, name: str, frame: pd.DataFrame) -> None:
         buffer = io.BytesIO()
         frame.to_parquet(buffer, index=False)
         write_atomically(self.directory / name, buffer.getvalue())
+
+    def write_csv(self, name: str, frame: pd.DataFrame) -> None:
+        write_atomically(self.directory / name, frame.to_csv(index=False).encode())
 
     def write_json(self, name: str, content: Any) -> None:
         write_atomically(self.directory / name, (json.dumps(content, indent=2) + "\n").encode())

@@ -19,10 +19,12 @@ COLORS = {
     "FedMiD": "#c8553d",
     "FedMiD-OSP": "#e9b44c",
     "FedAc": "#0b6e4f",
+    "FedAc-vanilla": "#e9b44c",
     "FedAvg": "#c8553d",
     "MB-AC-SGD": "#3d5a80",
     "MB-SGD": "#98c1d9",
 }
+MARKERS = {"FedAc": "o", "FedAc-vanilla": "D", "FedAvg": "s", "MB-AC-SGD": "^", "MB-SGD": "v"}
 STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -42,11 +44,24 @@ STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def panels(count: int, path: Path, title: str, width: float = 4.6, height: float = 3.5) -> Iterator[list[Axes]]:
-    """A row of panels with a common title, saved as PNG when the block ends."""
+def panels(
+    count: int,
+    path: Path,
+    title: str,
+    width: float = 4.6,
+    height: float = 3.5,
+    columns: int | None = None,
+    share_y: bool = False,
+) -> Iterator[list[Axes]]:
+    """Panels with a common title, saved as PNG when the block ends: one row, or rows of at most `columns` of them."""
+    columns = min(count, columns or count)
+    rows = -(-count // columns)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width * count, height), layout="constrained")
-        axes = figure.subplots(1, count, squeeze=False)[0].tolist()
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y).ravel().tolist()
+        for unused in axes[count:]:
+            unused.remove()
+        axes = axes[:count]
         figure.suptitle(title, x=0.01, ha="left", fontsize=12.5)
         yield axes
         picture = io.BytesIO()
@@ -60,6 +75,14 @@ def plain_log_scale(axis: Axes) -> None:
     axis.yaxis.set_major_formatter("{x:g}")
     low, high = axis.get_ylim()
     axis.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else NullFormatter())
+
+
+def powers_of_two(axis: Axes, values: list[int], most: int = 7) -> None:
+    """A logarithmic x axis with ticks at these numbers, written out; at every second or third one where there are many."""
+    axis.set_xscale("log", base=2)
+    every = -(-len(values) // most)
+    axis.set_xticks(values[::every], [str(v) for v in values[::every]])
+    axis.set_xticks(values, minor=True, labels=[""] * len(values))
 
 
 def legend_below(axes: list[Axes]) -> None:
