@@ -27,6 +27,7 @@ format: $(READY)
 benchmark: $(READY)
 	$(VENV)/bin/python benchmarks/engines.py
 	$(VENV)/bin/python benchmarks/sweeps.py
+	$(VENV)/bin/python benchmarks/linear.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'fedlocal needs Python 3.11 or newer; set PYTHON=...'"

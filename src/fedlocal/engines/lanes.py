@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, models, overload, register_model
+from numba import extending, types
+from numba.extending import models, overload, register_model
 
+intrinsic: Any = extending.intrinsic  # what it decorates is called with one argument less than it has
 FAST = ("contract", "reassoc", "nsz", "arcp")  # nan and inf are what they are
 EXACT = ("contract",)
 

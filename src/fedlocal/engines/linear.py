@@ -19,23 +19,21 @@ import numpy as np
 import scipy.sparse
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer
-from fedlocal.engines import kernels, recurrence
-from fedlocal.engines.kernels import MIRROR, Numbers, Rows, Sampling, Sizes
+from fedlocal.engines import gathering, kernels, recurrence
+from fedlocal.engines.layout import MIRROR, Numbers, Rows, Sampling, Sizes
 from fedlocal.engines.meeting import meeting_place, together
 from fedlocal.engines.plan import COHORT_BLOCK, SMALL_CLIENT, Plan
 from fedlocal.engines.recurrence import Form
 from fedlocal.engines.rounds import RunState
-from fedlocal.engines.threefry import draw_rows
+from fedlocal.engines.threefry import draw_rows, round_key
 from fedlocal.federated_data import SparseMatrix
 from fedlocal.problems import LeastSquares, Logistic
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 LANES = 16  # runs that walk side by side
 DENSEST = 0.25  # fraction of non-zeros above which features are kept as a dense matrix
-DENSE_WIDTH, DENSE_BATCH = (
-    512,
-    4,
-)  # on dense features, matrix products are faster with fewer features or larger minibatches
+DENSE_WIDTH = 512  # fewer dense features are faster as matrix products
+DENSE_BATCH = 4  # and so are larger minibatches of them
 IN_STEP_BYTES = 1 << 15  # of client states that a thread walks in step
 DRAWS_AT_ONCE = 1 << 22  # examples that JAX draws in one call
 STEPS = {"init", "broadcast", "start", "step", "finish", "update"}
@@ -75,7 +73,7 @@ class LinearEngine:
             width=width,
             dimension=width - self.intercept,
             threads=self.threads,
-            in_step=1 if self.form.frozen else int(np.clip(IN_STEP_BYTES // state, 1, 4)),
+            in_step=1 if self.form.frozen or plan.batch_size is None else int(np.clip(IN_STEP_BYTES // state, 1, 4)),
             period=self.form.period,
             most_steps=plan.most_steps,
             batch=plan.batch_size or 0,
@@ -148,7 +146,7 @@ class LinearEngine:
             def work(t: int, vectors: np.ndarray = vectors, totals: np.ndarray = totals) -> None:
                 low, high = n * t // self.threads, n * (t + 1) // self.threads
                 dimension, logistic = self.sizes.dimension, self.sizes.logistic
-                kernels.losses(*self.rows, weights, vectors, totals, t, low, high, dimension, logistic, self.lanes)
+                gathering.losses(*self.rows, weights, vectors, totals, t, low, high, dimension, logistic, self.lanes)
 
             together(self.pool, work, self.threads)
             with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported, not warned about
@@ -269,7 +267,7 @@ def _states_its_own(thing: Any, form: str, changes: set[str]) -> bool:
 def _makes_the_bits_of_jax() -> bool:
     """Whether this JAX draws what our own loops draw, which depends on its settings."""
     rows = np.empty(7, np.uint32)
-    draw_rows(np.uint32(3), np.uint32(5), np.uint32(2), np.uint32(0), np.uint32(1000), rows, 0, 7)
+    draw_rows(round_key(np.uint32(3), np.uint32(5)), np.uint32(2), np.uint32(0), np.uint32(1000), rows, 0, 7)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), 5), 2)
     return bool(np.array_equal(np.asarray(jax.random.bits(key, (7,), jnp.uint32)) % 1000, rows))
 

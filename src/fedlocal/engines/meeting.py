@@ -7,7 +7,8 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
+
+from fedlocal.engines.lanes import intrinsic
 
 PATIENCE = 4000  # looks before a thread gives its core to somebody else
 LINE = 8  # numbers in a cache line

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlocal.core import Affine, Separable
-from fedlocal.engines.kernels import DUAL, MIRROR, ONE, PAIR, Places
+from fedlocal.engines.layout import DUAL, MIRROR, ONE, PAIR, Places
 
 MODERATE = 30.0  # how large and how small A^k may be for the linear part to be kept aside
 SINGULAR = 1e4  # the same for A itself, beyond which these kernels are not used
@@ -27,7 +27,8 @@ class Form(NamedTuple):
 
     @classmethod
     def make(cls, forms: Sequence[Affine], l2: float, steps: int, dtype: Any) -> "Form":
-        kind, frozen = kind_of(forms[0]), all(is_frozen(form, l2, steps) for form in forms)
+        kind = max(kind_of(form) for form in forms)  # a lane without psi may walk beside others with one
+        frozen = all(is_frozen(form, l2, steps) for form in forms)
         local, server = _local(forms, l2, steps, kind, frozen), _server(forms)
         tables, places = [], {}
         for part in (local, server):
@@ -94,17 +95,16 @@ def _lanes(arrays: Sequence[Any]) -> np.ndarray:
 
 def _local(forms: Sequence[Affine], l2: float, steps: int, kind: int, frozen: bool) -> dict[str, np.ndarray]:
     linear = np.array([penalised(form, l2) for form in forms])  # (L, s, s)
-    free = np.array([np.asarray(form.transition, float) for form in forms])
-    query, gain = (
-        np.array([np.asarray(a, float) for a in parts])
-        for parts in zip(*((f.query, f.gain) for f in forms), strict=False)
-    )
+    free = np.array([form.transition for form in forms], float)
+    query, gain = (np.array([getattr(form, name) for form in forms], float) for name in ("query", "gain"))  # (L, s)
     powers = [np.broadcast_to(np.eye(linear.shape[-1]), linear.shape)]
-    if kind in (DUAL, MIRROR) or frozen:
-        powers = powers * ((1 if frozen else steps) + 1)  # nothing is kept aside
-    while len(powers) <= steps and not frozen and (len(powers) == 1 or _moderate(powers[-1] @ linear, MODERATE)):
-        powers.append(powers[-1] @ linear)
-    len(powers) - 1
+    if frozen:
+        powers *= 2  # nobody walks
+    elif kind in (DUAL, MIRROR):
+        powers *= steps + 1  # nothing is kept aside
+    else:
+        while len(powers) <= steps and (len(powers) == 1 or _moderate(powers[-1] @ linear, MODERATE)):
+            powers.append(powers[-1] @ linear)
     inverse = np.array([np.linalg.solve(power, gain[..., None])[..., 0] for power in powers[1:]])  # (period, L, s)
     decay, shrink, bounds = _idle_steps(forms, l2, steps)
     if kind == MIRROR:

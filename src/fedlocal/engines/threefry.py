@@ -5,10 +5,15 @@ import numpy as np
 
 
 @numba.njit(cache=True, nogil=True)
-def draw_rows(seed, r, client, start, size, out, place, count):
-    """`count` rows of a client with replacement for round r, those of `Plan.draws`, to out[place], out[place + 1], ..."""
-    a, b = _threefry(np.uint32(0), seed, np.uint32(0), r)
-    a, b = _threefry(a, b, np.uint32(0), client)
+def round_key(seed, r):
+    """The key of round r: that of `Plan.round_key`."""
+    return _threefry(np.uint32(0), seed, np.uint32(0), r)
+
+
+@numba.njit(cache=True, nogil=True)
+def draw_rows(key, client, start, size, out, place, count):
+    """`count` rows of a client with replacement, those of `Plan.draws`, to out[place], out[place + 1], ..."""
+    a, b = _threefry(key[0], key[1], np.uint32(0), client)
     for i in range(count):
         x, y = _threefry(a, b, np.uint32(0), np.uint32(i))
         out[place + i] = x ^ y
