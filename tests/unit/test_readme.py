@@ -34,7 +34,7 @@ def test_fedlocal_commands_in_the_readme_run(command: list[str], tmp_path: Path)
     assert result.exit_code == 0, result.output
     if where:
         assert "holds" in result.output
-        assert list(tmp_path.glob("*/figure.png"))
+        assert list(tmp_path.glob("*/figure*.png"))
 
 
 def test_the_demo_command_shows_both_studies(tmp_path: Path):

@@ -1,10 +1,10 @@
 """Gradients and losses of many examples at one point: rounds in which nobody walks, and evaluations. Plain loops, for Numba."""
 
-import numba
 import numpy as np
 
+from fedlocal.engines.compiled import compiled
 from fedlocal.engines.lanes import exp, load, log1p, spread, store
-from fedlocal.engines.layout import DUAL, OPTIONS
+from fedlocal.engines.layout import DUAL
 from fedlocal.engines.memory import at, begin_of, column, prefetch, value_of
 from fedlocal.engines.threefry import round_key
 from fedlocal.engines.walking import draw_client, slope_of, soft
@@ -12,7 +12,7 @@ from fedlocal.engines.walking import draw_client, slope_of, soft
 AHEAD = 6  # examples that are asked for before they are needed
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def look(local, beginning, point, left, right, places, sizes, kind, lanes):
     """Columns left..right of the one point at which all gradients of a round are taken."""
     for j in range(left, right):
@@ -27,7 +27,7 @@ def look(local, beginning, point, left, right, places, sizes, kind, lanes):
         store(point, j, value)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def draw(sampling, numbers, sizes, thread, r, low, high):
     """What clients low..high of round r draw: as a list, or counted."""
     drawn, counts, examples, amounts = numbers.drawn, numbers.counts, numbers.examples, numbers.amounts
@@ -56,7 +56,7 @@ def draw(sampling, numbers, sizes, thread, r, low, high):
                 amounts[s * steps * batch + i] = amount
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def merge(counts, amounts, begin, end, threads):
     """What all threads counted of examples begin..end."""
     if counts.shape[0] > 0:
@@ -68,7 +68,7 @@ def merge(counts, amounts, begin, end, threads):
                 counts[t * stride + e] = 0
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def gather(starts, columns, values, targets, examples, amounts, point, totals, total, begin, end, sizes, lanes):
     """The thread's total becomes the sum of the gradients of entries begin..end of the list, each times its amount."""
     dimension, number, intercept = sizes.dimension, targets.dtype.type, sizes.width > sizes.dimension
@@ -96,7 +96,7 @@ def gather(starts, columns, values, targets, examples, amounts, point, totals, t
             store(totals, total + dimension, load(lanes, totals, total + dimension) + slope)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def losses(starts, columns, values, targets, weights, points, found, thread, low, high, dimension, logistic, lanes):
     """Row `thread` of `found` becomes the sum of weight times loss of examples low..high at points (width, L), in float64."""
     intercept = points.shape[0] > dimension

@@ -4,17 +4,17 @@ How many lanes there are (the length of the tuple `lanes`) and what kind of meth
 the compiler.
 """
 
-import numba
 import numpy as np
 
+from fedlocal.engines.compiled import compiled
 from fedlocal.engines.gathering import draw, gather, look, merge
 from fedlocal.engines.lanes import load, spread, store
-from fedlocal.engines.layout import DUAL, MIRROR, OPTIONS
+from fedlocal.engines.layout import DUAL, MIRROR
 from fedlocal.engines.meeting import meet
 from fedlocal.engines.walking import idle_steps, kept_aside, soft, walk
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def run_rounds(thread, meeting, rows, sampling, numbers, places, sizes, kind, lanes):
     """What one thread does of the rounds; the server's state is in `numbers` before and after. Returns how many there were."""
     threads, width, clients = sizes.threads, sizes.width, sampling.clients.shape[1]
@@ -27,7 +27,7 @@ def run_rounds(thread, meeting, rows, sampling, numbers, places, sizes, kind, la
         _start(numbers.server, numbers.vectors, numbers.beginning, left, right, places.start, sizes, lanes)
         if len(kind) == DUAL and thread == 0:
             _thresholds(numbers.local, numbers.server, numbers.walked, places, sizes.most_steps, lanes)
-        length = _lengths(sampling, numbers.by_steps, r, table, sizes.most_steps)
+        length, fewest, most = _lengths(sampling, numbers.by_steps, r, table, sizes.most_steps)
         meet(meeting, thread)
         if sizes.frozen:
             look(numbers.local, numbers.beginning, numbers.point, left, right, places, sizes, kind, lanes)
@@ -83,6 +83,8 @@ def run_rounds(thread, meeting, rows, sampling, numbers, places, sizes, kind, la
                     numbers.totals,
                     numbers.by_steps,
                     table,
+                    fewest,
+                    most,
                     i,
                     j,
                     places,
@@ -121,7 +123,7 @@ def run_rounds(thread, meeting, rows, sampling, numbers, places, sizes, kind, la
     return sampling.clients.shape[0]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _start(server, vectors, beginning, left, right, place, sizes, lanes):
     """Columns left..right of what clients begin with."""
     width, number = sizes.width, sizes.number
@@ -133,7 +135,7 @@ def _start(server, vectors, beginning, left, right, place, sizes, lanes):
             store(beginning, i * width + j, spread(lanes, beginning, value))
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _thresholds(local, server, walked, places, steps, lanes):
     """DUAL: the proximal maps of this round's steps."""
     for k in range(steps):
@@ -144,21 +146,23 @@ def _thresholds(local, server, walked, places, steps, lanes):
         store(local, places.query + k, spread(lanes, local, query))
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _lengths(sampling, by_steps, r, table, most_steps):
-    """The mean number of steps in round r; `by_steps` becomes the weight of the clients that take so many."""
+    """The mean, the smallest and the largest number of steps in round r; `by_steps` becomes the weight of the clients that take
+    so many."""
     for k in range(most_steps + 1):
         by_steps[table + k] = 0
-    length = 0.0
+    length, fewest, most = 0.0, most_steps, 0
     for s in range(sampling.clients.shape[1]):
         steps, weight = sampling.steps[sampling.clients[r, s]], sampling.weights[r, s]
         by_steps[table + steps] += weight
         length += weight * steps
-    return length
+        fewest, most = min(fewest, steps), max(most, steps)
+    return length, fewest, most
 
 
-@numba.njit(**OPTIONS)
-def _mean(local, beginning, totals, by_steps, table, i, j, places, sizes, kind, lanes):
+@compiled
+def _mean(local, beginning, totals, by_steps, table, fewest, most, i, j, places, sizes, kind, lanes):
     """The mean over clients of their last vector i in column j, to the first thread's total: what they added up (gradients, as
     vector 0, where all are at one point; so the last i comes first) and what all of them began with."""
     size, width, free = sizes.size, sizes.width, j == sizes.dimension
@@ -172,7 +176,7 @@ def _mean(local, beginning, totals, by_steps, table, i, j, places, sizes, kind, 
         for h in range(size):
             mean += load(lanes, local, jump + h) * load(lanes, beginning, h * width + j)
     elif sizes.touched and not free:
-        for k in range(1, sizes.most_steps + 1):
+        for k in range(fewest, most + 1):
             weight = by_steps[table + k]
             if weight != 0:
                 if len(kind) == MIRROR:
@@ -184,7 +188,7 @@ def _mean(local, beginning, totals, by_steps, table, i, j, places, sizes, kind, 
     store(totals, i * width + j, mean)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _update(server, vectors, totals, after, diverged, finite, thread, length, j, places, sizes, lanes):
     """The server's step in column j, from the mean in the first thread's total."""
     width, number = sizes.width, sizes.number

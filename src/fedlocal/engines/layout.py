@@ -12,8 +12,6 @@ import numpy as np
 ONE, PAIR, DUAL, MIRROR = range(
     4
 )  # kinds: one vector, two, one seen through a proximal map, one with it after every step
-FAST = {"contract", "reassoc", "nsz", "arcp"}  # nan and inf are what they are
-OPTIONS = {"cache": True, "nogil": True, "fastmath": FAST, "error_model": "numpy"}  # of every compiled loop
 
 
 class Rows(NamedTuple):

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 
+from fedlocal.engines.compiled import compiled
 from fedlocal.engines.lanes import intrinsic
 
 PATIENCE = 4000  # looks before a thread gives its core to somebody else
@@ -45,7 +45,7 @@ def _ask(_: Any, array: Any, place: Any) -> Any:
 sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
 
-@numba.njit(cache=True)
+@compiled
 def meet(place, thread):
     """Go on when all threads are here. What any of them wrote before, all can read after."""
     turn = _ask(place, thread * LINE) + 1

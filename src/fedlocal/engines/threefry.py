@@ -1,16 +1,17 @@
 """JAX's random bits, made in compiled loops: Threefry-2x32 with 20 rounds (Salmon et al., 2011)."""
 
-import numba
 import numpy as np
 
+from fedlocal.engines.compiled import compiled
 
-@numba.njit(cache=True, nogil=True)
+
+@compiled
 def round_key(seed, r):
     """The key of round r: that of `Plan.round_key`."""
     return _threefry(np.uint32(0), seed, np.uint32(0), r)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def draw_rows(key, client, start, size, out, place, count):
     """`count` rows of a client with replacement, those of `Plan.draws`, to out[place], out[place + 1], ..."""
     a, b = _threefry(key[0], key[1], np.uint32(0), client)
@@ -21,7 +22,7 @@ def draw_rows(key, client, start, size, out, place, count):
         out[i] = start + out[i] % size
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _threefry(k0, k1, x0, x1):
     k2 = np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
@@ -37,7 +38,7 @@ def _threefry(k0, k1, x0, x1):
     return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _four(x0, x1, a, b, c, d):
     x0, x1 = _mixed(x0, x1, a)
     x0, x1 = _mixed(x0, x1, b)
@@ -45,7 +46,7 @@ def _four(x0, x1, a, b, c, d):
     return _mixed(x0, x1, d)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _mixed(x0, x1, turn):
     x0 = np.uint32(x0 + x1)
     x1 = np.uint32(x1 << np.uint32(turn)) | np.uint32(x1 >> np.uint32(32 - turn))

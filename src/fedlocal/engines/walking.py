@@ -3,35 +3,35 @@
 A thread walks a few clients in step, so that the processor works on one while it waits for another.
 """
 
-import numba
 import numpy as np
 
+from fedlocal.engines.compiled import compiled
 from fedlocal.engines.lanes import exp, load, spread, store
-from fedlocal.engines.layout import DUAL, MIRROR, ONE, OPTIONS, PAIR
+from fedlocal.engines.layout import DUAL, MIRROR, ONE, PAIR
 from fedlocal.engines.memory import at, begin_of, column, prefetch, value_of
 from fedlocal.engines.threefry import draw_rows, round_key
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def soft(x, t):
     """Nearer to zero by t, and zero where that would go beyond; nan stays nan."""
     return x - min(max(x, t * -1.0), t)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def idle_steps(local, x, steps, places, lanes):
     """MIRROR: what a coordinate becomes in so many steps without gradient."""
     x = soft(x * load(lanes, local, places.decay + steps), load(lanes, local, places.shrink + steps))
     return min(max(x, load(lanes, local, places.bounds)), load(lanes, local, places.bounds + 1))
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def kept_aside(k, period):
     """How many of k steps are kept aside at the end."""
     return k - (k - 1) // period * period
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def slope_of(z, y, share, logistic):
     """The derivative of an example's loss by its score, times its share of the minibatch."""
     if logistic:
@@ -39,7 +39,7 @@ def slope_of(z, y, share, logistic):
     return (z - y) * (share + share)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def walk(
     starts,
     columns,
@@ -213,7 +213,7 @@ def walk(
         pack = group if alike else 1  # clients that are added up before they are weighted
         for g in range(0, group, pack):
             walker, steps, weight = thread * in_step + g, at(steps_of, at(clients, cohort + g)), at(weights, cohort + g)
-            seen = walker * drawn_by_client
+            seen, power = walker * drawn_by_client, places.powers + kept_aside(steps, period) * size * size
             if sizes.touched:
                 for i in range(seen, seen + steps * sizes.batch):
                     example = np.int64(at(drawn, i))
@@ -232,6 +232,7 @@ def walk(
                             c,
                             weight,
                             steps,
+                            power,
                             places,
                             sizes,
                             kind,
@@ -251,6 +252,7 @@ def walk(
                         c,
                         weight,
                         steps,
+                        power,
                         places,
                         sizes,
                         kind,
@@ -266,7 +268,7 @@ def walk(
                     store(states, first + place, load(lanes, beginning, place))
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def draw_client(given, key, client, start, size, steps, batch, r, s, out, place):
     """The examples of the s-th client of round r, minibatch after minibatch."""
     if given.shape[0] > 0:
@@ -277,7 +279,7 @@ def draw_client(given, key, client, start, size, steps, batch, r, s, out, place)
         draw_rows(key, client, start, size, out, place, steps * batch)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _step_intercept(local, states, slopes, place, width, two, places, lanes):
     """One step of the intercept, which has no penalty and is not kept aside."""
     a, transition, gain = load(lanes, states, place), places.free_transition, places.free_gain
@@ -291,8 +293,10 @@ def _step_intercept(local, states, slopes, place, width, two, places, lanes):
     store(states, place, a - load(lanes, local, gain) * slopes)
 
 
-@numba.njit(**OPTIONS)
-def _add(local, beginning, states, stamps, totals, walker, pack, total, c, weight, steps, places, sizes, kind, lanes):
+@compiled
+def _add(
+    local, beginning, states, stamps, totals, walker, pack, total, c, weight, steps, power, places, sizes, kind, lanes
+):
     """Column c of `pack` clients: weight times their last vectors (where only what was touched counts, beyond those of an idle
     client, so that a second time adds nothing) goes to the total, and they get back what they began with."""
     width, size = sizes.width, sizes.size
@@ -317,7 +321,6 @@ def _add(local, beginning, states, stamps, totals, walker, pack, total, c, weigh
                 y -= other
             b += y
     if len(kind) != MIRROR:
-        power = places.powers + kept_aside(steps, sizes.period) * size * size
         if len(kind) == PAIR:
             x = spread(lanes, totals, load(lanes, local, power + 2) * a + load(lanes, local, power + 3) * b) * weight
             store(totals, total + width + c, load(lanes, totals, total + width + c) + x)

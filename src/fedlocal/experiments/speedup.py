@@ -155,6 +155,7 @@ def _tried(task: Task, case: Case) -> pd.DataFrame:
             x0={"weights": task.start},
             seed=case.seed,
             progress=False,
+            engine="linear",  # which compiles nothing anew for another M or K
         )
     seen: Any = result.history.merge(result.cells["diverged"], left_on="cell", right_index=True)
     seen = seen.sort_values(["cell", "round"], kind="stable").assign(**case._asdict())

@@ -15,6 +15,7 @@ from conformance.federation import closeness, federation
 
 sweep_results = importlib.import_module("fedlocal.engines.sweep_result")
 sweeps = importlib.import_module("fedlocal.engines.sweep")
+blocks = importlib.import_module("fedlocal.engines.blocks")
 GRID = {"client_step_size": [0.01, 0.05], "server_step_size": [0.5, 1.0, 1.5]}
 EPOCHS: dict[str, Any] = {"local_epochs": 2, "batch_size": 3, "clients_per_round": 3, "weights": "examples"}
 PSI = fl.regularizers.L1(0.3)
@@ -59,7 +60,7 @@ def test_a_cell_equals_the_single_run_in_float32():
 
 
 def test_blocks_on_threads_keep_float32_and_float64_apart(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweeps, "BLOCK_BYTES", 1)  # every cell in its own block
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)  # every cell in its own block
     arguments = EPOCHS | {"rounds": 3}
     with jax.enable_x64(False):
         result = fl.sweep(federation(), METHODS["fed_dual_avg"], GRID, **arguments)
@@ -71,7 +72,7 @@ def test_blocks_on_threads_keep_float32_and_float64_apart(monkeypatch: pytest.Mo
 
 def test_programs_that_call_lapack_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch):
     """Two of them at the same time would: each holds one of XLA's threads and waits for another."""
-    monkeypatch.setattr(sweeps, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
     arguments = EPOCHS | {"rounds": 3}
     method = fl.methods.FedDualAvg(0.1, 1.0, fl.regularizers.Nuclear(0.3))
     assert_cells_equal_single_runs(fl.sweep(federation(), method, GRID, **arguments), 1e-12, **arguments)
@@ -89,25 +90,25 @@ def test_a_function_of_the_grid_and_an_average():
 def test_cells_that_differ_in_structure_get_a_program_each():
     grid = {"prox_on_clients": [True, False], "regularizer.strength": [0.1, 0.4]}
     arguments = EPOCHS | {"rounds": 4}
-    sweeps._advance_cells.clear_cache()
+    blocks._advance_cells.clear_cache()
     result = fl.sweep(federation(), METHODS["fed_dual_avg"], grid, **arguments)
-    assert sweeps._advance_cells._cache_size() == 2
+    assert blocks._advance_cells._cache_size() == 2
     assert_cells_equal_single_runs(result, 1e-12, **arguments)
     assert result.cells.columns.tolist() == ["prox_on_clients", "regularizer.strength", "diverged"]
 
 
 def test_one_program_serves_all_blocks_rounds_and_seeds(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweeps, "BLOCK_BYTES", 400)
-    sweeps._advance_cells.clear_cache()
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 400)
+    blocks._advance_cells.clear_cache()
     for rounds, seed in ((3, 0), (9, 5)):
         fl.sweep(federation(), METHODS["fed_dual_avg"], GRID, rounds=rounds, seed=seed, **EPOCHS)
-    assert sweeps._advance_cells._cache_size() == 1
+    assert blocks._advance_cells._cache_size() == 1
 
 
 @quiet
 @pytest.mark.parametrize("block_bytes", [1, 400, 1 << 20])
 def test_diverging_cells_do_not_disturb_the_others(block_bytes: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweeps, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     steps = [1e30, 0.01, 40.0, 0.03, 1e5, 0.02, 3.0]
     arguments = EPOCHS | {"rounds": 30, "eval_every": 4, "metrics": [fl.metrics.Rank()]}
     result = fl.sweep(federation(), METHODS["fed_dual_avg"], {"client_step_size": steps}, **arguments)
@@ -181,7 +182,7 @@ class Stop:
 @quiet
 @pytest.mark.parametrize("after", [5, 20, 41])
 def test_an_interrupted_sweep_continues_to_the_same_bits(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweeps, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 400)
     monkeypatch.setattr(sweeps, "SAVE_SECONDS", 0.0)
     grid = {"client_step_size": [0.01, 1e20, 0.03, 20.0, 0.02, 0.04]}
     arguments: dict[str, Any] = EPOCHS | {"rounds": 12, "seed": 2}

@@ -1,0 +1,36 @@
+"""Compiled loops, kept on disk between processes under a name that says what they were made from.
+
+Numba by itself keeps them beside each source file and looks at that file alone, so that a change in another file, or another
+version of fedlocal in the same place, could bring back old code.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+SOURCES = ("lanes", "layout", "memory", "meeting", "threefry", "walking", "gathering", "kernels")
+FAST = {"contract", "reassoc", "nsz", "arcp"}  # nan and inf are what they are
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": FAST, "error_model": "numpy"}
+
+
+def _directory() -> Path:
+    contents = [numba.__version__.encode(), *((Path(__file__).parent / f"{name}.py").read_bytes() for name in SOURCES)]
+    digest = hashlib.sha256(b"\0".join(contents)).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(numba.config.CACHE_DIR or cache / "fedlocal") / f"kernels-{digest}"  # pyright: ignore
+
+
+DIRECTORY = str(_directory())
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """A function that Numba compiles when it is first called with arguments of some types."""
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, DIRECTORY  # pyright: ignore
+    try:
+        return numba.njit(**OPTIONS)(function)
+    finally:
+        numba.config.CACHE_DIR = before  # pyright: ignore
