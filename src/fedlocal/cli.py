@@ -107,7 +107,7 @@ def run_(
     directory: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue the newest unfinished run of this kind.")] = False,
 ) -> None:
-    """Run an experiment of the text: table, figure, and a verdict on each of the text's claims."""
+    """Run an experiment of the text: table, figures, and verdicts on claims of the text."""
     from fedlocal import experiments
 
     try:

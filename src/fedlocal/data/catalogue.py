@@ -261,7 +261,8 @@ def _expected(entry: Dataset, path: Path) -> str | None:
     if path.name != entry.file:  # unpacked by hand
         return None
     record = _record(path)
-    return entry.sha256 or (record.read_text().split()[0] if record.exists() else None)
+    recorded = record.read_text().split() if record.exists() else []
+    return entry.sha256 or (recorded[0] if recorded else None)
 
 
 def _compare(owner: str, path: Path, expected: str | None) -> None:

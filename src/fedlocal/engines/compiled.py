@@ -6,13 +6,14 @@ version of fedlocal in the same place, could bring back old code.
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
 
-SOURCES = ("lanes", "layout", "memory", "meeting", "threefry", "walking", "gathering", "kernels")
+SOURCES = ("compiled", "lanes", "layout", "memory", "meeting", "threefry", "walking", "gathering", "kernels")
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # nan and inf are what they are
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": FAST, "error_model": "numpy"}
 
@@ -20,7 +21,10 @@ OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": FAST, "erro
 def _directory() -> Path:
     contents = [numba.__version__.encode(), *((Path(__file__).parent / f"{name}.py").read_bytes() for name in SOURCES)]
     digest = hashlib.sha256(b"\0".join(contents)).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # nobody's home
+        cache = Path(tempfile.gettempdir())
     return Path(numba.config.CACHE_DIR or cache / "fedlocal") / f"kernels-{digest}"  # pyright: ignore
 
 
@@ -32,5 +36,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, DIRECTORY  # pyright: ignore
     try:
         return numba.njit(**OPTIONS)(function)
+    except RuntimeError:  # there is no place that can be written: compile in every process
+        return numba.njit(**(OPTIONS | {"cache": False}))(function)
     finally:
         numba.config.CACHE_DIR = before  # pyright: ignore

@@ -19,9 +19,10 @@ def look(local, beginning, point, left, right, places, sizes, kind, lanes):
         query = places.free_query if j == sizes.dimension else places.query
         value = load(lanes, beginning, j)
         if len(kind) == DUAL and j < sizes.dimension:
-            value = soft(value, load(lanes, local, places.threshold))
+            value = soft(value, load(lanes, local, places.threshold)) * load(lanes, local, query)
             value = min(max(value, load(lanes, local, places.bounds)), load(lanes, local, places.bounds + 1))
-        value *= load(lanes, local, query)
+        else:
+            value *= load(lanes, local, query)
         for i in range(1, sizes.size):
             value += load(lanes, local, query + i) * load(lanes, beginning, i * sizes.width + j)
         store(point, j, value)

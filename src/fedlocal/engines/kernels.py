@@ -20,7 +20,7 @@ def run_rounds(thread, meeting, rows, sampling, numbers, places, sizes, kind, la
     threads, width, clients = sizes.threads, sizes.width, sampling.clients.shape[1]
     low, high = clients * thread // threads, clients * (thread + 1) // threads
     left, right = width * thread // threads, width * (thread + 1) // threads
-    entries = numbers.amounts.shape[0]
+    entries, number = numbers.amounts.shape[0], rows.targets.dtype.type
     begin, end = entries * thread // threads, entries * (thread + 1) // threads
     table = thread * (sizes.most_steps + 1)
     for r in range(sampling.clients.shape[0]):
@@ -111,7 +111,7 @@ def run_rounds(thread, meeting, rows, sampling, numbers, places, sizes, kind, la
         for l in range(len(lanes)):
             if numbers.diverged[thread, l] < 0:
                 walked = numbers.server[places.server_step, l] * numbers.server[places.step, l] * length
-                numbers.walked[thread, l] += walked
+                numbers.walked[thread, l] = number(numbers.walked[thread, l] + walked)  # however the run is cut
                 finite = True
                 for t in range(threads):
                     finite = finite and numbers.finite[t, l]

@@ -132,8 +132,8 @@ _div = _binary(lambda b, x, y: b.fdiv(x, y, flags=FAST))
 _plus = _binary(lambda b, x, y: b.fadd(x, y, flags=EXACT))  # what may not be rearranged
 _minus = _binary(lambda b, x, y: b.fsub(x, y, flags=EXACT))
 _times = _binary(lambda b, x, y: b.fmul(x, y, flags=EXACT))
-_max = _binary(lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
-_min = _binary(lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), x, y))
+_max = _binary(lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), y, x))  # nan on the left stays nan
+_min = _binary(lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), y, x))
 
 
 def _some(a: Any, b: Any) -> bool:

@@ -49,8 +49,8 @@ class Places(NamedTuple):
     free_transition: int  # (s, s)
     free_gain: int  # (s,)
     jump: int  # (2, s, s) A^K and its free counterpart, for rounds with all gradients at one point
-    threshold: int  # (K,) DUAL: the gradient is at query_k clip(soft(y, threshold_k)); made anew every round
-    decay: int  # (K + 1,) MIRROR: k steps without gradient take x to clip(soft(decay_k x, shrink_k))
+    threshold: int  # (K,) DUAL: the gradient is at clip(query_k soft(y, threshold_k)); made anew every round
+    decay: int  # (K + 1,) MIRROR: k steps without gradient take x to soft(decay_k x, shrink_k), but for the bounds
     shrink: int  # (K + 1,)
     bounds: int  # (2,)
     start: int  # (s, v) S = start V before the local steps

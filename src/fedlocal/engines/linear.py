@@ -29,14 +29,14 @@ from fedlocal.engines.threefry import draw_rows, round_key
 from fedlocal.federated_data import SparseMatrix
 from fedlocal.problems import LeastSquares, Logistic
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 LANES = 16  # runs that walk side by side
 DENSEST = 0.25  # fraction of non-zeros above which features are kept as a dense matrix
 DENSE_WIDTH = 512  # fewer dense features are faster as matrix products
 DENSE_BATCH = 4  # and so are larger minibatches of them
 IN_STEP_BYTES = 1 << 15  # of client states that a thread walks in step
 DRAWS_AT_ONCE = 1 << 22  # examples that JAX draws in one call
-STEPS = {"init", "broadcast", "start", "step", "finish", "update"}
+STEPS = {"init", "broadcast", "start", "step", "finish", "update", "primal"}
 
 
 class LinearEngine:
@@ -59,8 +59,9 @@ class LinearEngine:
         self.clients = starts, sizes, np.asarray(plan.steps, np.int64)
         per_round = plan.clients_per_round * plan.most_steps * (plan.batch_size or 1)
         self.draws_itself = plan.batch_size is None or (
-            plan.epochs is None and plan.largest <= SMALL_CLIENT and _makes_the_bits_of_jax()
+            plan.epochs is None and plan.largest <= SMALL_CLIENT and _makes_the_bits_of_jax(_random_settings())
         )
+        self.drawn: tuple[Any, ...] = ()  # what JAX drew last: the first of its rounds, rows, weights
         self.rounds_at_once = COHORT_BLOCK
         if not self.draws_itself:
             self.rounds_at_once = max(1, min(COHORT_BLOCK, DRAWS_AT_ONCE // per_round))
@@ -105,9 +106,11 @@ class LinearEngine:
                 return f"{type(psi).__name__} is not one of the separable regularisers"
             if not plan.equal_steps and repr(method.affine(1)) != repr(method.affine(2)):
                 return f"{name} needs the same number of local steps on every client"
-            against = recurrence.reason_against(form, _l2(problem), steps)
+            against = recurrence.reason_against(form, _l2(problem), steps, plan.equal_steps)
             if against is not None:
                 return f"{name}: {against}"
+        if not asked and jax.default_backend() != "cpu":
+            return "JAX has an accelerator"
         width, batch = x0["weights"].size, plan.batch_size or plan.largest
         if not asked and (width < DENSE_WIDTH or batch > DENSE_BATCH) and _density(problem) > DENSEST:
             return "features are dense"
@@ -149,9 +152,11 @@ class LinearEngine:
                 gathering.losses(*self.rows, weights, vectors, totals, t, low, high, dimension, logistic, self.lanes)
 
             together(self.pool, work, self.threads)
-            with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported, not warned about
-                penalties = _l2(self.problem) / 2 * np.sum(some["weights"] ** 2, axis=1)
-                found.append(totals.sum(axis=0)[: len(penalties)] + penalties)
+            sums = totals.sum(axis=0)[: len(some["weights"])]
+            if _l2(self.problem) != 0:
+                with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported, not warned about
+                    sums += _l2(self.problem) / 2 * np.sum(some["weights"] ** 2, axis=1)
+            found.append(sums)
         return np.concatenate(found)
 
     def _numbers(self, rows: int, per_round: int) -> Numbers:
@@ -190,11 +195,17 @@ class LinearEngine:
         weights = np.ascontiguousarray(weights / weights.sum(axis=1, keepdims=True))  # one layout, one compilation
         drawn, shares = np.empty((0, 0, 0, 0), np.uint32), np.empty((0, 0, 0, 0), self.dtype)
         if not self.draws_itself:
-            wanted = cohorts[place : place + self.rounds_at_once]
-            wanted = np.pad(wanted, ((0, self.rounds_at_once - len(wanted)), (0, 0)), mode="edge")
-            draws = _draw(self.plan, wanted, first)
-            drawn = np.asarray(draws.rows).astype(np.uint32)[:count]
-            shares = shares if draws.weights is None else np.asarray(draws.weights, self.dtype)[:count]
+            if not self.drawn or not 0 <= first - self.drawn[0] < self.rounds_at_once:
+                wanted = cohorts[place : place + self.rounds_at_once]
+                wanted = np.pad(wanted, ((0, self.rounds_at_once - len(wanted)), (0, 0)), mode="edge")
+                draws = _draw(self.plan, wanted, first)
+                weights_of = shares if draws.weights is None else np.array(draws.weights, self.dtype)
+                self.drawn = first, np.asarray(draws.rows).astype(np.uint32), weights_of
+            begin = first - self.drawn[0]
+            count = min(count, self.rounds_at_once - begin)
+            weights = weights[:count]
+            drawn = self.drawn[1][begin : begin + count]
+            shares = self.drawn[2][begin : begin + count]
         clients = np.array(cohorts[place : place + count], np.uint32, order="C")
         return Sampling(drawn, shares, clients, weights, *self.clients, np.uint32(self.plan.seed), np.uint32(first))
 
@@ -263,13 +274,17 @@ def _states_its_own(thing: Any, form: str, changes: set[str]) -> bool:
     return False
 
 
-@lru_cache(maxsize=1)
-def _makes_the_bits_of_jax() -> bool:
-    """Whether this JAX draws what our own loops draw, which depends on its settings."""
+@lru_cache
+def _makes_the_bits_of_jax(settings: tuple[Any, ...]) -> bool:
+    """Whether JAX draws what our own loops draw, with these settings of its random numbers."""
     rows = np.empty(7, np.uint32)
     draw_rows(round_key(np.uint32(3), np.uint32(5)), np.uint32(2), np.uint32(0), np.uint32(1000), rows, 0, 7)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), 5), 2)
     return bool(np.array_equal(np.asarray(jax.random.bits(key, (7,), jnp.uint32)) % 1000, rows))
+
+
+def _random_settings() -> tuple[Any, ...]:
+    return jax.config.jax_threefry_partitionable, jax.config.jax_default_prng_impl  # pyright: ignore
 
 
 @jax.jit

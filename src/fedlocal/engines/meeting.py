@@ -1,7 +1,8 @@
 """Threads that wait for each other inside compiled code, which costs a microsecond where starting them anew costs many."""
 
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,11 @@ from fedlocal.engines.lanes import intrinsic
 
 PATIENCE = 4000  # looks before a thread gives its core to somebody else
 LINE = 8  # numbers in a cache line
-NEVER = 1 << 60
 
 
 def meeting_place(threads: int) -> np.ndarray:
-    """Where each of some threads leaves word of how far it is."""
-    return np.zeros((threads, LINE), np.int64)
+    """Where each of some threads leaves word of how far it is; the last line says that they are not to wait any more."""
+    return np.zeros((threads + 1, LINE), np.int64)
 
 
 @intrinsic
@@ -42,17 +42,23 @@ def _ask(_: Any, array: Any, place: Any) -> Any:
     return types.int64(array, place), code
 
 
-sched_yield = types.ExternalFunction("sched_yield", types.int32())
+if hasattr(os, "sched_yield"):
+    sched_yield = types.ExternalFunction("sched_yield", types.int32())
+else:
+
+    @compiled
+    def sched_yield():
+        return np.int32(0)
 
 
 @compiled
 def meet(place, thread):
-    """Go on when all threads are here. What any of them wrote before, all can read after."""
-    turn = _ask(place, thread * LINE) + 1
+    """Go on when all threads are here, or when nobody is to wait. What any of them wrote before, all can read after."""
+    turn, threads = _ask(place, thread * LINE) + 1, place.shape[0] - 1
     _tell(place, thread * LINE, turn)
-    for other in range(place.shape[0]):
+    for other in range(threads):
         looks = 0
-        while _ask(place, other * LINE) < turn:
+        while _ask(place, other * LINE) < turn and _ask(place, threads * LINE) == 0:
             looks += 1
             if looks > PATIENCE:
                 sched_yield()
@@ -61,12 +67,17 @@ def meet(place, thread):
 def together(
     pool: ThreadPoolExecutor, work: Callable[[int], Any], threads: int, place: np.ndarray | None = None
 ) -> list[Any]:
-    """What `work` returns for each thread. If not all of them could be started, those that wait at `place` are released."""
+    """What `work` returns for each thread. If one of them fails or was not started, the others do not wait for it at `place`."""
     if threads == 1:
         return [work(0)]
     try:
-        return [each.result() for each in [pool.submit(work, thread) for thread in range(threads)]]
+        running = [pool.submit(work, thread) for thread in range(threads)]
+        wait(running, return_when=FIRST_EXCEPTION)
+        failed = any(each.done() and each.exception() for each in running)
+        if failed and place is not None:
+            place[-1] = 1
+        return [each.result() for each in running]
     except BaseException:
         if place is not None:
-            place[:, 0] = NEVER
+            place[-1] = 1
         raise

@@ -39,7 +39,9 @@ class Form(NamedTuple):
         proximal = forms[0].proximal is not None and not forms[0].proximal.dual
         size, number = np.shape(forms[0].start)
         period = len(local["query"])
-        return cls(kind, frozen, proximal, size, number, period, Places(**places), tables[0].astype(dtype), tables[1])
+        with np.errstate(over="ignore"):  # what no precision holds is inf, and the run diverges
+            numbers = tables[0].astype(dtype)
+        return cls(kind, frozen, proximal, size, number, period, Places(**places), numbers, tables[1])
 
 
 def kind_of(form: Affine) -> int:
@@ -48,8 +50,12 @@ def kind_of(form: Affine) -> int:
     return ONE if len(form.query) == 1 else PAIR
 
 
-def reason_against(form: Affine, l2: float, steps: int) -> str | None:
+def reason_against(form: Affine, l2: float, steps: int, equal_steps: bool) -> str | None:
     """Why the loops cannot follow a method, or None."""
+    if not _fits(form):
+        return "its affine form is not one of at most two vectors (one with a regulariser) and plain numbers"
+    if is_frozen(form, l2, steps) and not equal_steps:
+        return "it needs the same number of local steps on every client"
     if kind_of(form) == DUAL and l2 != 0:
         return (
             "the problem's l2 term has a gradient in every feature; put it into the regulariser (ElasticNet, SquaredL2)"
@@ -60,6 +66,22 @@ def reason_against(form: Affine, l2: float, steps: int) -> str | None:
     if not is_frozen(form, l2, steps) and not _moderate(penalised(form, l2), SINGULAR):
         return "its linear part cannot be inverted with these parameters"
     return None
+
+
+def _fits(form: Affine) -> bool:
+    """Whether all parts have the shapes that they should have."""
+    size, number = len(form.query), len(form.keep)
+    shapes = {"query": (size,), "transition": (size, size), "gain": (size,), "start": (size, number)}
+    shapes |= {"keep": (number, number), "take": (number, size)}
+    right = all(_shape(getattr(form, name)) == shape for name, shape in shapes.items())
+    return right and size <= (2 if form.proximal is None else 1)
+
+
+def _shape(numbers: Any) -> tuple[int, ...] | None:
+    try:
+        return np.array(numbers, float).shape
+    except (TypeError, ValueError):  # ragged, as with a step size that is an array
+        return None
 
 
 def is_frozen(form: Affine, l2: float, steps: int) -> bool:
@@ -106,10 +128,10 @@ def _local(forms: Sequence[Affine], l2: float, steps: int, kind: int, frozen: bo
         while len(powers) <= steps and (len(powers) == 1 or _moderate(powers[-1] @ linear, MODERATE)):
             powers.append(powers[-1] @ linear)
     inverse = np.array([np.linalg.solve(power, gain[..., None])[..., 0] for power in powers[1:]])  # (period, L, s)
-    decay, shrink, bounds = _idle_steps(forms, l2, steps)
+    decay, shrink, bounds = _idle_steps(forms, l2, steps if kind == MIRROR else 0)
     if kind == MIRROR:
         inverse /= (1 - l2 * gain)[None]  # the decay of the step itself comes with the next idle one
-    jump = np.array([np.linalg.matrix_power(a, steps) for a in (linear, free)])
+    jump = np.array([np.linalg.matrix_power(a, steps if frozen else 0) for a in (linear, free)])
     return {
         "query": np.moveaxis(np.array([np.einsum("ls,lst->lt", query, power) for power in powers[:-1]]), 1, -1),
         "gain": np.moveaxis(inverse, 1, -1),

@@ -89,6 +89,7 @@ def sweep(
         for members in groups_of(methods)
     ]
     run = groups[0].run
+    run.configuration["engine"] = ", ".join(dict.fromkeys(group.run.configuration["engine"] for group in groups))
     rounds, eval_every = run.configuration["rounds"], run.configuration["eval_every"]
     walk = Walk(groups, {}, [], 0)
     table = table_of(cells)

@@ -20,9 +20,13 @@ def soft(x, t):
 
 @compiled
 def idle_steps(local, x, steps, places, lanes):
-    """MIRROR: what a coordinate becomes in so many steps without gradient."""
-    x = soft(x * load(lanes, local, places.decay + steps), load(lanes, local, places.shrink + steps))
-    return min(max(x, load(lanes, local, places.bounds)), load(lanes, local, places.bounds + 1))
+    """MIRROR: what a coordinate becomes in so many steps without gradient, at least one. After the first it is within the
+    bounds, and so are all that follow, but for one that shrinks towards zero and meets a bound, where it stays."""
+    lower, upper = load(lanes, local, places.bounds), load(lanes, local, places.bounds + 1)
+    x = soft(x * load(lanes, local, places.decay + 1), load(lanes, local, places.shrink + 1))
+    x = min(max(x, lower), upper)
+    x = soft(x * load(lanes, local, places.decay + steps - 1), load(lanes, local, places.shrink + steps - 1))
+    return min(max(x, lower), upper)
 
 
 @compiled
@@ -130,12 +134,11 @@ def walk(
                                 values, targets, j
                             )
                     elif len(kind) == DUAL:
-                        t = load(lanes, local, places.threshold + k)
+                        t, u = load(lanes, local, places.threshold + k), load(lanes, local, query)
                         lower, upper = load(lanes, local, places.bounds), load(lanes, local, places.bounds + 1)
                         for j in range(begin, end):
                             x = soft(load(lanes, states, first + column(columns, j, begin)), t)
-                            z += min(max(x, lower), upper) * value_of(values, targets, j)
-                        z *= load(lanes, local, query)
+                            z += min(max(x * u, lower), upper) * value_of(values, targets, j)
                     else:
                         for j in range(begin, end):
                             c = column(columns, j, begin)

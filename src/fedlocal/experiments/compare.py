@@ -136,7 +136,7 @@ def _judged(cells: pd.DataFrame, optimum: float) -> pd.DataFrame:
     """Suboptimalities of both sides, what is allowed between them, and whether they agree."""
     ours, theirs, sd = cells["loss_ours"] - optimum, cells["loss_theirs"] - optimum, cells["sd_ours"]
     noise = sd * np.sqrt(1 / cells["runs_ours"] + 1 / cells["runs_theirs"])
-    allowed = np.fmax(DEVIATIONS * noise, RELATIVE * theirs)  # one seed has no sd, and the second is left
+    allowed = np.fmax(DEVIATIONS * noise, RELATIVE * theirs.abs())  # one seed has no sd, and the second is left
     return pd.DataFrame(
         {
             **{name: cells[name] for name in CELL},

@@ -89,7 +89,7 @@ def _exponents(claim: SpeedupClaim, found: Speeds, right: Callable[[float], bool
     every = found.local_steps(claim)
     exponents = {name: [found.exponent(name, k) for k in every] for name in claim.methods}
     said = "; ".join(f"{name} {_list([round(e, 2) for e in values])}" for name, values in exponents.items())
-    said = f"exponents of 1/M for {_ks(every)}: {said}"
+    said = f"exponents of 1/M for {_ks(every)}: {said}; linear is 1, {_given(claim, 'exponent'):g} is the limit"
     return Verdict.of(claim.text, said, all(right(e) for values in exponents.values() for e in values))
 
 

@@ -86,5 +86,5 @@ class FedAvg(LocalMethod):
     def affine(self, local_steps: int) -> Affine | None:
         if self.server_optimizer is not None:
             return None
-        eta = self.server_step_size
+        eta = float(self.server_step_size)  # in float64, whatever it was given in
         return Affine([1], [[1]], [self.client_step_size], start=[[1]], keep=[[1 - eta]], take=[[eta]])

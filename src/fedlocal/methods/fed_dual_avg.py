@@ -92,6 +92,6 @@ class FedDualAvg(LocalMethod):
         psi = self.regularizer.separable()
         if psi is None or type(self.mirror_map) is not Euclidean:
             return None
-        eta, server = self.client_step_size, self.server_step_size
+        eta, server = self.client_step_size, float(self.server_step_size)  # in float64, whatever it was given in
         proximal = Proximal(psi, eta, server, dual=True, on_clients=self.prox_on_clients)
         return Affine([1], [[1]], [eta], start=[[1]], keep=[[1 - server]], take=[[server]], proximal=proximal)
