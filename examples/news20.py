@@ -63,7 +63,9 @@ def main() -> None:
     console.print(table(shown, f"{X.shape[1]:,} features, {data.num_clients} sites, {arguments.rounds} rounds"))
     taken = len(result.cells) * arguments.rounds * data.num_clients * steps
     engine = result.provenance["configuration"]["engine"]
-    console.print(f"{taken:,} local steps by the {engine} engine in {seconds:.1f} s, evaluations and compiling included")
+    console.print(
+        f"{taken:,} local steps by the {engine} engine in {seconds:.1f} s, evaluations and compiling included"
+    )
 
 
 if __name__ == "__main__":

@@ -31,12 +31,18 @@ def _directory() -> Path:
 DIRECTORY = str(_directory())
 
 
+def inlined(function: Callable[..., Any]) -> Any:
+    """A function that becomes part of the loops that call it for every column: passing arrays costs more than its work."""
+    return numba.njit(inline="always")(function)
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """A function that Numba compiles when it is first called with arguments of some types."""
+    without_cache: dict[str, Any] = {**OPTIONS, "cache": False}
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, DIRECTORY  # pyright: ignore
     try:
         return numba.njit(**OPTIONS)(function)
     except RuntimeError:  # there is no place that can be written: compile in every process
-        return numba.njit(**(OPTIONS | {"cache": False}))(function)
+        return numba.njit(**without_cache)(function)
     finally:
         numba.config.CACHE_DIR = before  # pyright: ignore

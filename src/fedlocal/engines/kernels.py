@@ -6,7 +6,7 @@ the compiler.
 
 import numpy as np
 
-from fedlocal.engines.compiled import compiled
+from fedlocal.engines.compiled import compiled, inlined
 from fedlocal.engines.gathering import draw, gather, look, merge
 from fedlocal.engines.lanes import load, spread, store
 from fedlocal.engines.layout import DUAL, MIRROR
@@ -161,7 +161,7 @@ def _lengths(sampling, by_steps, r, table, most_steps):
     return length, fewest, most
 
 
-@compiled
+@inlined
 def _mean(local, beginning, totals, by_steps, table, fewest, most, i, j, places, sizes, kind, lanes):
     """The mean over clients of their last vector i in column j, to the first thread's total: what they added up (gradients, as
     vector 0, where all are at one point; so the last i comes first) and what all of them began with."""
@@ -188,7 +188,7 @@ def _mean(local, beginning, totals, by_steps, table, fewest, most, i, j, places,
     store(totals, i * width + j, mean)
 
 
-@compiled
+@inlined
 def _update(server, vectors, totals, after, diverged, finite, thread, length, j, places, sizes, lanes):
     """The server's step in column j, from the mean in the first thread's total."""
     width, number = sizes.width, sizes.number

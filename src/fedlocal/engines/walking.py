@@ -5,7 +5,7 @@ A thread walks a few clients in step, so that the processor works on one while i
 
 import numpy as np
 
-from fedlocal.engines.compiled import compiled
+from fedlocal.engines.compiled import compiled, inlined
 from fedlocal.engines.lanes import exp, load, spread, store
 from fedlocal.engines.layout import DUAL, MIRROR, ONE, PAIR
 from fedlocal.engines.memory import at, begin_of, column, prefetch, value_of
@@ -296,7 +296,7 @@ def _step_intercept(local, states, slopes, place, width, two, places, lanes):
     store(states, place, a - load(lanes, local, gain) * slopes)
 
 
-@compiled
+@inlined
 def _add(
     local, beginning, states, stamps, totals, walker, pack, total, c, weight, steps, power, places, sizes, kind, lanes
 ):
