@@ -767,3 +767,70 @@ def test_the_affine_form_is_the_method(name: str):
     elif proximal is not None:
         V = prox_of(proximal.psi, V, proximal.server_step * length)
     np.testing.assert_allclose(after, V, rtol=1e-12, atol=1e-14)
+
+
+# what is not served, though it looks as if it were
+
+
+class ThreeVectors(FedAvg):
+    """FedAvg stated with two vectors that nobody needs."""
+
+    def affine(self, local_steps: int) -> Any:
+        eye, eta = np.eye(3), self.client_step_size
+        return fl.core.Affine([0, 0, 1], eye, [eta] * 3, np.ones((3, 1)), [[0.0]], [[0.0, 0.0, 1.0]])
+
+
+class Sum(MinibatchSGD):
+    """Gradients added up instead of averaged: its matrices do not depend on the number of steps."""
+
+    def finish(self, server: Any, client: Any) -> Any:
+        return client.total, ()
+
+    def affine(self, local_steps: int) -> Any:
+        form = super().affine(local_steps)
+        return form._replace(take=[[0.0, -self.step_size]])
+
+
+@pytest.mark.parametrize(
+    ("method", "steps", "words"),
+    [
+        (ThreeVectors(0.1), 3, "at most two vectors"),
+        (Sum(0.1), [1, 2, 3] * 3, "same number of local steps"),
+        (FedAvg(np.full(20, 0.1)), 3, "plain numbers"),
+    ],
+)
+def test_forms_that_the_loops_cannot_follow_are_left_to_jax(method: fl.LocalMethod, steps: Any, words: str):
+    arguments = {"rounds": 1, "local_steps": steps, "batch_size": 1}
+    with pytest.raises(ValueError, match=words):
+        fl.simulate(problem(intercept=False), method, engine="linear", **arguments)
+    result = fl.simulate(problem(intercept=False), method, **arguments)
+    assert result.provenance["configuration"]["engine"] == "jax"
+
+
+def test_a_sum_with_equal_steps_is_served():
+    check(problem(), Sum(0.1), **STEPS)
+
+
+def test_a_server_step_size_in_float32_does_not_make_the_mean_leak():
+    check(problem(l2=0.02), FedAvg(0.1, jnp.float32(0.1)), **(STEPS | {"rounds": 40}))
+
+
+def test_other_random_bits_of_jax_are_noticed():
+    """In one process with runs that made the bits themselves."""
+    check(problem(l2=0.02), FedAvg(0.1), **STEPS)
+    with jax.threefry_partitionable(False):
+        check(problem(l2=0.02), FedAvg(0.1), **STEPS)
+
+
+def test_dual_averaging_in_float32_is_the_same_however_it_is_cut():
+    with jax.enable_x64(False):
+        arguments = {"local_steps": 3, "batch_size": 1, "rounds": 100, "engine": "linear"}
+        whole = fl.simulate(problem(), FedDualAvg(0.1, 0.777, L1(0.01)), eval_every=100, **arguments)
+        often = fl.simulate(problem(), FedDualAvg(0.1, 0.777, L1(0.01)), eval_every=7, **arguments)
+    assert closeness((whole.x, whole.server), (often.x, often.server)) == 0
+
+
+def test_provenance_names_the_engines_of_all_groups_of_a_sweep():
+    grid = {"regularizer": [GroupL1(0.1), L1(0.1)]}
+    result = fl.sweep(problem(intercept=False), FedDualAvg(0.1), grid, rounds=1, local_steps=2, batch_size=1)
+    assert result.provenance["configuration"]["engine"] == "jax, linear"
