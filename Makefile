@@ -1,5 +1,6 @@
 # make demo   shows what fedlocal does, in under three minutes
-# make test   runs all tests
+# make test   runs the tests
+# make thorough  runs those that take longer, too
 # make check  format, lint, types
 # Each makes its own virtual environment in .venv; nothing else is needed than Python 3.11+ and make.
 
@@ -7,13 +8,16 @@ PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format benchmark clean
+.PHONY: demo test thorough check format benchmark clean
 
 demo: $(READY)
 	$(VENV)/bin/fedlocal demo
 
 test: $(READY)
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup
+
+thorough: $(READY)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "thorough or not thorough"
 
 check: $(READY)
 	$(VENV)/bin/ruff format --check .

@@ -22,8 +22,9 @@ ROWS = CASES | PAIRS
 OTHER_PSIS = ("squared_l2", "ball", "box", "nuclear", "entropy")
 MAIN = [name for name in CASES if not any(psi in name for psi in OTHER_PSIS)]  # every method, with l1 and without
 CHOSEN = [(name, sampling) for name in MAIN for sampling in SAMPLING]
-CHOSEN += [(name, sampling) for name in CASES if name not in MAIN for sampling in ("epochs_partial", "unequal_steps")]
-CHOSEN += [(name, "unequal_steps") for name in PAIRS]
+REST = [name for name in CASES if name not in MAIN and ("osp" not in name or "entropy" in name)]
+CHOSEN += [(name, sampling) for name in REST for sampling in ("epochs_partial", "unequal_steps")]
+CHOSEN += [(name, "unequal_steps") for name in PAIRS if "osp" not in name]
 
 
 @pytest.mark.parametrize(("name", "sampling"), CHOSEN)
@@ -47,9 +48,7 @@ def test_agrees_with_the_transcript(name: str, sampling: str):
     assert np.abs(expected[-1] - flat(x0)).max() > 1e-3  # something happened
 
 
-@pytest.mark.parametrize(
-    "name", [*MAIN, "fed_mid_nuclear", "fed_dual_avg_nuclear", "fed_mid_entropy_l1", "fed_dual_avg_entropy_l1"]
-)
+@pytest.mark.parametrize("name", [name for name in MAIN if "zero" not in name] + ["fed_mid_nuclear"])
 def test_simulate_equals_loop(name: str):
     case, problem, x0 = CASES[name], federation(), start(CASES[name].positive)
     metrics = [fl.metrics.ClientDiscrepancy()]
@@ -69,7 +68,7 @@ def test_state_survives_serialisation(name: str):
     assert closeness(again, server) == 0
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", MAIN)
 def test_vmap_over_the_method(name: str):
     """A sweep is one vmap over a method whose numbers are arrays; each cell equals the method on its own."""
     method = ROWS[name].method

@@ -19,7 +19,7 @@ def run(name: str, *arguments: str) -> str:
     return finished.stdout
 
 
-@pytest.mark.xdist_group("kernels")
+@pytest.mark.thorough
 def test_news20_on_a_small_file(tmp_path: Path):
     """Words 1 to 5 mean the first class; the strongest l1 keeps fewest words, the weakest still tells the classes apart."""
     rng = np.random.default_rng(0)
@@ -41,7 +41,7 @@ def test_news20_on_a_small_file(tmp_path: Path):
     assert "by the linear engine" in output
 
 
-@pytest.mark.xdist_group("kernels")
+@pytest.mark.thorough
 @pytest.mark.skipif(not NEWS20.exists(), reason="news20 is in ../shared/data, which is not here")
 def test_news20_itself():
     output = run("news20.py", "--folder", str(NEWS20), "--rounds", "5")

@@ -23,6 +23,7 @@ from fedlocal.methods import FedAc, FedAvg, FedDualAvg, FedMiD, MinibatchAcSGD, 
 from fedlocal.regularizers import L1, Box, ElasticNet, GroupL1, NonNegative, SquaredL2, Zero
 
 pytestmark = pytest.mark.xdist_group("kernels")  # one process compiles them
+thorough = pytest.mark.thorough  # `make thorough` runs these too
 quiet = pytest.mark.filterwarnings("ignore::fedlocal.DivergenceWarning")
 PSIS: dict[str, fl.Regularizer] = {
     "zero": Zero(),
@@ -147,20 +148,21 @@ SAMPLING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.parametrize("sampling", SAMPLING)
-def test_all_kinds_of_sampling(sampling: str, half: int):
-    """Each with two of the four kinds."""
-    method = METHODS[KINDS[(list(SAMPLING).index(sampling) + 2 * half) % 4]]
+def test_all_kinds_of_sampling(sampling: str):
+    """Each with one of the four kinds; sweeps have others."""
+    method = METHODS[KINDS[list(SAMPLING).index(sampling) % 4]]
     check(problem(l2=l2_for(method)), method, **(SAMPLING[sampling] | {"rounds": 4, "seed": 3}))
 
 
+@thorough
 @pytest.mark.parametrize("name", ["fed_mid_elastic_net", "minibatch_ac_sgd"])
 def test_one_client(name: str):
     method = METHODS[name]
     check(problem(l2=l2_for(method), groups=np.zeros(108)), method, **STEPS)
 
 
+@thorough
 @pytest.mark.parametrize(
     ("name", "counted", "arguments"),
     [
@@ -189,6 +191,7 @@ def test_only_what_was_touched_is_added(name: str):
     check(wide, method, rounds=4, x0=x0, **arguments)
 
 
+@thorough
 def test_more_columns_than_16_bits():
     wide = problem(l2=0.02, shape=(40, 2**17), density=1e-4, groups=np.arange(40) // 10)
     columns = rows_of(wide, np.float64).columns
@@ -198,6 +201,7 @@ def test_more_columns_than_16_bits():
     check(wide, METHODS["fed_avg"], **STEPS)
 
 
+@thorough
 def test_values_that_are_all_one_are_not_stored():
     ones = problem(storage="ones")
     assert rows_of(ones, np.float64).values is None
@@ -212,6 +216,7 @@ def test_dense_features(kind: str, intercept: bool):
     check(problem(kind, 0.02, intercept, "dense", EQUAL), METHODS["minibatch_ac_sgd"], **STEPS)
 
 
+@thorough
 def test_dense_arrays_with_few_non_zeros_are_taken_as_sparse():
     sparse = problem("squares")
     features = sparse.data.arrays[0].take(np.arange(108)).dense()
@@ -232,6 +237,7 @@ def test_no_examples_but_empty_rows():
     assert (np.asarray(x["weights"]) == 0).all()
 
 
+@thorough
 def test_examples_of_a_large_client_are_drawn_by_jax():
     rng = np.random.default_rng(0)
     rows = 2**16 + 90
@@ -242,6 +248,7 @@ def test_examples_of_a_large_client_are_drawn_by_jax():
     check(large, METHODS["fed_avg"], rounds=70, local_steps=6, batch_size=2, eval_every=35)
 
 
+@thorough
 def test_epochs_of_large_clients_take_the_rows_that_jax_takes():
     """More than 512 examples are shuffled by sorting, whose indices are 64-bit in this precision."""
     large = problem(shape=(1200, 20), groups=np.arange(1200) // 600)
@@ -251,7 +258,7 @@ def test_epochs_of_large_clients_take_the_rows_that_jax_takes():
 # the linear part that is kept aside
 
 
-@pytest.mark.parametrize("penalty", [0.002, 0.4, 0.8, 1.6])
+@pytest.mark.parametrize("penalty", [0.002, 1.6])
 @pytest.mark.parametrize("name", ["fed_avg", "fed_ac"])
 def test_a_strong_penalty_does_not_underflow(name: str, penalty: float):
     """The linear part shrinks, or turns its sign, at every one of 200 steps; what is kept aside is renewed in time."""
@@ -264,6 +271,7 @@ def test_a_strong_penalty_does_not_underflow(name: str, penalty: float):
     check(penalised, method, 1e-11, rounds=2, **arguments)  # a renewal forgets up to 30 times as much as a step
 
 
+@thorough
 def test_renewals_with_an_intercept_and_unequal_steps():
     method = FedAvg(0.5)
     arguments = {"local_steps": [1, 7, 8, 9, 20, 40, 3, 2, 40], "batch_size": 2, "weights": "examples"}
@@ -278,14 +286,15 @@ def test_renewals_with_an_intercept_and_unequal_steps():
 OUTSIDE = {"weights": np.linspace(-3, 3, 20), "intercept": np.array(0.2)}
 
 
+@thorough
 @pytest.mark.parametrize("make", [FedDualAvg, FedMiD])
-@pytest.mark.parametrize("box", [Box(-0.1, 0.1), Box(0.5, 1.0), Box(-2.0, -0.3), Box(-np.inf, 0.05), Box(0.2, 0.2)])
+@pytest.mark.parametrize("box", [Box(0.5, 1.0), Box(-np.inf, 0.05)])
 def test_boxes_without_the_starting_point_or_zero(make: Any, box: Box):
     result = check(problem("squares"), make(0.1, 0.7, box), x0=OUTSIDE, **STEPS)
     assert float(box.violation(result.x)) < 1e-15
 
 
-@pytest.mark.parametrize("box", [Box(-0.1, 0.1), Box(0.5, 1.0), Box(-2.0, -0.3), Box(-np.inf, 0.05)])
+@pytest.mark.parametrize("box", [Box(-0.1, 0.1), Box(-2.0, -0.3)])
 def test_boxes_in_mirror_descent_on_a_problem_with_a_penalty(box: Box):
     check(problem(l2=0.5), FedMiD(0.3, 0.7, box), x0=OUTSIDE, **STEPS)
 
@@ -322,14 +331,16 @@ def test_mirror_descent_with_many_idle_steps(name: str):
     check(idle, FedMiD(0.2, 1.3, psi), rounds=3, local_steps=40, batch_size=1, x0=OUTSIDE)
 
 
+@thorough
 @pytest.mark.parametrize("make", [FedDualAvg, FedMiD])
 def test_a_strength_that_makes_all_zero(make: Any):
     result = check(problem(), make(0.3, 1.0, L1(50.0)), **STEPS)
     assert (np.asarray(result.x["weights"]) == 0).all()
 
 
+@thorough
 @pytest.mark.parametrize("make", [FedDualAvg, FedMiD])
-@pytest.mark.parametrize("server_step_size", [0.3, 1.0, 1.7])
+@pytest.mark.parametrize("server_step_size", [1.7])
 def test_server_step_sizes(make: Any, server_step_size: float):
     check(problem(), make(0.3, server_step_size, L1(0.02)), x0=OUTSIDE, **STEPS)
 
@@ -352,12 +363,10 @@ def test_weights_whose_squares_overflow_are_not_a_divergence():
 
 
 @quiet
-@pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("method", [FedAvg(2.5), FedMiD(2.5, 1.0, L1(0.1), prox_on_clients=False)])
-def test_a_step_size_that_diverges_is_no_warning_of_numpy(method: fl.LocalMethod, double: bool):
-    with jax.enable_x64(double):
-        diverging = problem(l2=1.0, intercept=False)
-        assert fl.simulate(diverging, method, rounds=1, local_steps=3000, batch_size=1, engine="linear").diverged
+def test_a_step_size_that_diverges_is_no_warning_of_numpy(method: fl.LocalMethod):
+    diverging = problem(l2=1.0, intercept=False)
+    assert fl.simulate(diverging, method, rounds=1, local_steps=3000, batch_size=1, engine="linear").diverged
 
 
 # many runs side by side
@@ -397,13 +406,15 @@ def test_every_cell_equals_its_own_run(name: str):
     check_sweep(problem("squares"), SWEEPS[name], 13, weights="examples", eval_every=2, **STEPS)
 
 
+@thorough
 @pytest.mark.parametrize("name", ["fed_dual_avg", "fed_mid"])
-@pytest.mark.parametrize("cells", [1, 2, 17, [0, 1]])
+@pytest.mark.parametrize("cells", [17, [0, 1]])
 def test_blocks_and_padding(name: str, cells: Any):
     """17 cells are two blocks; cell 0 has no psi, so that alone it would be compiled as another kind."""
     check_sweep(problem("squares"), SWEEPS[name], cells, weights="examples", eval_every=2, **STEPS)
 
 
+@thorough
 @pytest.mark.parametrize(
     ("name", "sampling"),
     [
@@ -416,6 +427,7 @@ def test_cells_with_all_kinds_of_sampling(name: str, sampling: dict):
     check_sweep(problem(l2=0.1), SWEEPS[name], 2, rounds=3, **sampling)
 
 
+@thorough
 @pytest.mark.parametrize("name", ["fed_ac", "fed_mid"])
 def test_cells_that_touch_little(name: str):
     wide = problem(shape=(108, 300), density=0.02)
@@ -425,6 +437,7 @@ def test_cells_that_touch_little(name: str):
     check_sweep(wide, SWEEPS[name], 3, rounds=3, x0=x0, **arguments)
 
 
+@thorough
 def test_cells_that_renew_at_different_times():
     """The strongest penalty decides when all of them renew."""
     etas = [0.01, 0.5, 1.5]
@@ -495,6 +508,7 @@ def test_float32_stays_close_over_a_thousand_steps():
     assert distance(fused.x, generic.x) < 1e-4
 
 
+@thorough
 @pytest.mark.parametrize(
     ("make", "psi"),
     [(FedDualAvg, ElasticNet(0.002, 0.01)), (FedDualAvg, Box(-0.3, 0.5)), (FedMiD, L1(0.002)), (FedMiD, NonNegative())],
