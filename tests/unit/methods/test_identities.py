@@ -129,6 +129,7 @@ GEOMETRIES = MIRRORS | {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("osp", [False, True])
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_one_client_and_one_step_is_the_sequential_method_of_the_geometry(name: str, osp: bool):
