@@ -74,6 +74,7 @@ def test_state_survives_serialisation(name: str):
     assert closeness(again, server) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MAIN)
 def test_vmap_over_the_method(name: str):
     """A sweep is one vmap over a method whose numbers are arrays; each cell equals the method on its own."""

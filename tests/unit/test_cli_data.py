@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from fedlocal import cli
 from fedlocal.cli import app
 from fedlocal.data.catalogue import CATALOGUE
 
 TEXT = b"+1 1:1\n-1 2:1\n"
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that do not break, however long the temporary folder's name is."""
+    monkeypatch.setattr(cli.console, "width", 1000)
 
 
 def data(*arguments: str) -> Result:
