@@ -210,11 +210,6 @@ def metric_name(metric: Metric | Callable[[Params], Any]) -> str:
     return type(metric).__name__ if isinstance(metric, Metric) else getattr(metric, "__name__", "metric")
 
 
-def loss_in_float64(problem: AbstractProblem, x: Params, loss_weights: np.ndarray) -> float:
-    """F(x) in float64, whatever precision the run has."""
-    return float(losses_in_float64(problem, jax.tree.map(lambda a: np.asarray(a)[None], x), loss_weights)[0])
-
-
 def losses_in_float64(problem: AbstractProblem, points: Params, loss_weights: np.ndarray) -> np.ndarray:
     """F at several points, which are stacked along the first axis of every array."""
     with jax.enable_x64(True):
