@@ -8,7 +8,7 @@ method = fl.methods.FedDualAvg(client_step_size=0.001, regularizer=fl.regularize
 result = fl.simulate(problem, method, rounds=100, clients_per_round=10, local_epochs=1, batch_size=10)
 """
 
-from fedlocal import data, methods, metrics, mirrors, problems, regularizers, solvers
+from fedlocal import data, methods, metrics, mirrors, problems, regularizers, solvers, theory
 from fedlocal.certificates import Certificate, certificate
 from fedlocal.core import LocalMethod, MirrorMap, Regularizer
 from fedlocal.engines import DivergenceWarning, Result, SweepResult, loop, simulate, sweep
@@ -45,4 +45,5 @@ __all__ = [
     "simulate",
     "solvers",
     "sweep",
+    "theory",
 ]

@@ -15,6 +15,7 @@ LAYERS = [
     {"methods", "metrics", "means", "certificates", "solvers"},
     {"engines"},
     {"report"},
+    {"theory"},
     {"experiments"},
     {"cli"},
 ]
