@@ -1,4 +1,4 @@
-"""Bound: what a theorem says, term by term; with Constants of a problem and the Setting of a run, the vocabulary of all bounds."""
+"""Bound: what a theorem says, term by term; with Constants of a problem and the Setting of a run, the words of all bounds."""
 
 import math
 from collections.abc import Callable, Mapping
