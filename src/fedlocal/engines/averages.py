@@ -20,6 +20,7 @@ class Average(eqx.Module):
     after_step: eqx.AbstractVar[
         bool
     ]  # whether iterates are taken after each local step (k = 1..K) or before (k = 0..K-1)
+    between_rounds = False  # whether instead the server's solution is taken, once after each round t
 
     @abstractmethod
     def keep_and_gain(self, t: jax.Array, total: float, key: jax.Array) -> tuple[Scalar, Scalar]:
@@ -68,6 +69,19 @@ class UniformAverage(Average):
         return 1.0, 1.0
 
 
+class RoundAverage(Average):
+    """Equal weights on the server's solutions after the rounds r = 1..R.
+
+    Reference: dissertation, theorem small_lr (FedDualAvg with a small client step size). Differs from it: nothing.
+    """
+
+    after_step: bool = static(default=True)
+    between_rounds = True
+
+    def keep_and_gain(self, t: jax.Array, total: float, key: jax.Array) -> tuple[Scalar, Scalar]:
+        return 1.0, 1.0
+
+
 class RandomIterate(Average):
     """One of the clients' mean iterates, drawn uniformly at random from the seed.
 
@@ -81,7 +95,12 @@ class RandomIterate(Average):
         return 1.0 - chosen, chosen
 
 
-AVERAGES = {"third_order": ThirdOrderAverage, "uniform": UniformAverage, "random": RandomIterate}
+AVERAGES = {
+    "third_order": ThirdOrderAverage,
+    "uniform": UniformAverage,
+    "rounds": RoundAverage,
+    "random": RandomIterate,
+}
 
 
 def average_named(owner: str, average: str | Average | None) -> Average | None:

@@ -18,6 +18,7 @@ from fedlocal.engines.plan import Plan
 from fedlocal.engines.result import Result
 from fedlocal.engines.rounds import Running, RunState, message_fields, message_spread
 from fedlocal.engines.run import Run
+from fedlocal.engines.shadow import Shadow, Watcher
 from fedlocal.metrics import Metric
 from fedlocal.progress import ProgressBar
 
@@ -38,6 +39,7 @@ def loop(
     metrics: Sequence[Metric | Callable[[Params], Any]] = (),
     progress: bool = True,
     average: str | Average | None = None,
+    shadow: Shadow | None = None,
 ) -> Result:
     """Run a federated method as `simulate` does, step by step in plain Python. Arguments as there.
 
@@ -62,21 +64,24 @@ def loop(
         metrics=metrics,
         owner="loop",
         average=average,
+        shadow=shadow,
     )
     rounds, eval_every = run.configuration["rounds"], run.configuration["eval_every"]
     state = run.first_state()
     memories: dict[int, Memory] = {}
     run.evaluate(0, state)
-    diverged = run.divergence(state)
+    diverged, done = run.divergence(state), 0
     with ProgressBar(type(method).__name__, rounds, progress) as bar:
         for r in range(rounds):
             if diverged is not None:
                 break
-            state = _round(run, rounds, state, memories, r)
+            state, done = _round(run, rounds, state, memories, r), r + 1
             if (r + 1) % eval_every == 0 or r + 1 == rounds or state.diverged >= 0:
                 run.evaluate(r + 1, state)
                 diverged = run.divergence(state)
             bar.advance_to(r + 1)
+    if run.watcher is not None:
+        _watch_end(run, run.watcher, state, memories, done)
     return run.result(state, diverged)
 
 
@@ -93,10 +98,14 @@ def _round(run: Run, rounds: int, state: RunState, memories: dict[int, Memory], 
         message, memories[m], trail = _client(run.problem, method, plan, server, memory, m, r)
         replies.append((wire.to_bytes(message), message))
         trails.append(trail)
+    if run.watcher is not None and run.watcher.due(r):
+        run.watcher.record(r, _stacked(trails), p)
     messages = [wire.from_bytes(content, like) for content, like in replies]
     mean_message = _mean(messages, p)
-    running = state.running if run.average is None else _average(run, rounds, state.running, trails, p, r)  # pyright: ignore
     server = method.update(state.server, mean_message)
+    running = state.running
+    if run.average is not None and running is not None:
+        running = _average(run, run.average, rounds, running, trails, server, p, r)
     spread = state.discrepancy
     if spread is not None:
         stacked = jax.tree.map(lambda *a: jnp.stack(a), *messages)
@@ -124,19 +133,41 @@ def _client(
     return message, memory, trail
 
 
+def _watch_end(run: Run, watcher: Watcher, state: RunState, memories: dict[int, Memory], r: int) -> None:
+    """Show the watcher what clients would start from after r rounds."""
+    cohort, sent = run.plan.cohort(r), run.method.broadcast(state.server)
+    p = run.plan.normalized_weights(jnp.asarray(cohort))
+    starts = [run.method.start(sent, memories.get(m, run.method.init_memory(run.x0))) for m in cohort.tolist()]
+    watcher.record(r, _stacked([[start] for start in starts]), p)
+
+
+def _stacked(trails: list[list[Any]]) -> Any:
+    """Of each client a list of states: all of them as arrays (steps, clients, ...)."""
+    rows = [jax.tree.map(lambda *a: np.stack(a), *trail) for trail in trails]
+    return jax.tree.map(lambda *a: np.stack(a, axis=1), *rows)
+
+
 def _mean(trees: list[Any], p: np.ndarray) -> Any:
     with np.errstate(all="ignore"):  # divergence is reported, not warned about
         return jax.tree.map(lambda *arrays: sum(w * np.asarray(a) for w, a in zip(p, arrays, strict=True)), *trees)
 
 
-def _average(run: Run, rounds: int, running: Running, trails: list[list[Any]], p: np.ndarray, r: int) -> Running:
-    assert run.average is not None
-    steps = run.plan.most_steps
+def _average(
+    run: Run,
+    average: Average,
+    rounds: int,
+    running: Running,
+    trails: list[list[Any]],
+    server: Any,
+    p: np.ndarray,
+    r: int,
+) -> Running:
+    """The running average after round r, from what clients went through and what the server has now."""
+    steps, key = run.plan.most_steps, jax.random.key(run.plan.seed)
+    if average.between_rounds:
+        return running.add(run.method.solution(server), *average.keep_and_gain(jnp.asarray(r), rounds * steps, key))
     for k in range(steps):
-        states = [trail[k + 1 if run.average.after_step else k] for trail in trails]
-        point = run.method.primal(_mean(states, p))
-        t = jnp.asarray(r * steps + k)
-        keep, gain = run.average.keep_and_gain(t, rounds * steps, jax.random.key(run.plan.seed))
-        total = jax.tree.map(lambda s, x, keep=keep, gain=gain: keep * s + gain * x, running.total, point)
-        running = Running(total, keep * running.weight + gain)
+        states = [trail[k + 1 if average.after_step else k] for trail in trails]
+        keep, gain = average.keep_and_gain(jnp.asarray(r * steps + k), rounds * steps, key)
+        running = running.add(run.method.primal(_mean(states, p)), keep, gain)
     return running

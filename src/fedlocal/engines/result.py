@@ -33,6 +33,10 @@ class Result:
     provenance: dict[str, Any] = field(repr=False)
     problem: AbstractProblem = field(repr=False)
     method: LocalMethod = field(repr=False)
+    shadow: pd.DataFrame | None = field(
+        default=None, repr=False
+    )  # one row per local step, where `Shadow` was asked for
+    shadow_points: Params | None = field(default=None, repr=False)  # (rounds, K + 1, ...) where its `points` were
 
     def certificate(self, federated: bool = False) -> Certificate:
         """How far `x` is from optimal for the run's problem, regulariser and client weights; see `fedlocal.certificate`."""

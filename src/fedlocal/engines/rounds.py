@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Scalar, Server
 from fedlocal.engines.averages import Average
 from fedlocal.engines.plan import Plan
 
@@ -20,6 +20,11 @@ class Running(NamedTuple):
 
     total: Params
     weight: jax.Array
+
+    def add(self, point: Params, keep: Scalar, gain: Scalar) -> "Running":
+        """keep times what there is and gain times a point."""
+        add = lambda old, new: (keep * old + gain * new).astype(old.dtype)  # noqa: E731
+        return Running(jax.tree.map(add, self.total, point), add(self.weight, 1))
 
 
 class RunState(NamedTuple):
@@ -104,6 +109,8 @@ def run_round(
         carry, _ = jax.lax.scan(add_block, (zeros, state.memory), (clients, places, shares), unroll=unroll)
         mean_message, memory = carry
     server = method.update(state.server, mean_message)
+    if average is not None and running is not None and average.between_rounds:
+        running = running.add(method.solution(server), *average.keep_and_gain(r, total_steps, plan.round_key(r)))
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(server)]))
     diverged = jnp.where((state.diverged < 0) & ~finite, r + 1, state.diverged)
     return RunState(server, memory, running, spread, diverged)
@@ -129,10 +136,7 @@ def local_steps(
     clients = vmap(lambda _, kept: method.start(sent, kept))(cohort, memory)
 
     def step(k: jax.Array, client: Any, m: jax.Array, drawn: Any) -> Any:
-        if plan.batch_size is None:
-            moved = method.step(client, lambda x: problem.full_gradient(x, m))
-        else:
-            moved = method.step(client, lambda x: problem.gradient(x, plan.batch(drawn, m, k)))
+        moved = client_step(problem, method, plan, k, client, m, drawn)
         if plan.equal_steps or len(cohort) == 1:
             return moved
         return jax.tree.map(lambda new, old: jnp.where(k < plan.steps[m], new, old), moved, client)
@@ -140,18 +144,26 @@ def local_steps(
     def steps(k: jax.Array, carry: tuple[Any, Running | None]) -> tuple[Any, Running | None]:
         clients, running = carry
         moved = vmap(partial(step, k))(clients, cohort, draws)
-        if average is not None and running is not None:
+        if average is not None and running is not None and not average.between_rounds:
             point = method.primal(mean(moved if average.after_step else clients, weights))
             t = r * plan.most_steps + k
             keep, gain = average.keep_and_gain(t, total_steps, jax.random.key(plan.seed))
-            add = lambda old, new: (keep * old + gain * new).astype(old.dtype)  # noqa: E731
-            running = Running(jax.tree.map(add, running.total, point), add(running.weight, 1))
+            running = running.add(point, keep, gain)
         return moved, running
 
     last = plan.most_steps if plan.equal_steps else jnp.max(plan.steps[cohort])
     clients, running = jax.lax.fori_loop(0, last, steps, (clients, running))
     messages, kept = vmap(lambda client: method.finish(sent, client))(clients)
     return messages, kept, running
+
+
+def client_step(
+    problem: AbstractProblem, method: LocalMethod, plan: Plan, k: jax.Array, client: Any, m: jax.Array, drawn: Any
+) -> Any:
+    """Local step k of client m."""
+    if plan.batch_size is None:
+        return method.step(client, lambda x: problem.full_gradient(x, m))
+    return method.step(client, lambda x: problem.gradient(x, plan.batch(drawn, m, k)))
 
 
 def block_size(sent: Server, clients: int) -> int:
@@ -187,14 +199,20 @@ def message_fields(method: LocalMethod, x0: Params) -> dict[str, str | None]:
         server = method.broadcast(method.init(x0))
         return method.finish(server, method.start(server, method.init_memory(x0)))[0]
 
+    fields = vector_fields(jax.eval_shape(message, x0), jax.eval_shape(lambda x: x, x0))
+    return {"discrepancy" if len(fields) == 1 else f"discrepancy_{f}": f for f in sorted(fields, key=str)}
+
+
+def vector_fields(tree: Any, x: Params) -> list[str | None]:
+    """The fields of a NamedTuple that have the shape of the parameters; None for a tree that has it itself."""
+
     def shapes(tree: Any) -> Any:
         return jax.tree.map(jnp.shape, tree, is_leaf=lambda a: hasattr(a, "shape"))
 
-    wanted, got = shapes(jax.eval_shape(lambda x: x, x0)), jax.eval_shape(message, x0)
-    if shapes(got) == wanted:
-        return {"discrepancy": None}
-    fields = [f for f in getattr(got, "_fields", ()) if shapes(getattr(got, f)) == wanted]
-    return {"discrepancy" if len(fields) == 1 else f"discrepancy_{f}": f for f in sorted(fields)}
+    wanted = shapes(x)
+    if shapes(tree) == wanted:
+        return [None]
+    return [f for f in getattr(tree, "_fields", ()) if shapes(getattr(tree, f)) == wanted]
 
 
 def message_spread(

@@ -18,6 +18,7 @@ from fedlocal.engines.plan import Plan
 from fedlocal.engines.recorder import Recorder
 from fedlocal.engines.result import Divergence, Result
 from fedlocal.engines.rounds import RunState, first_state, output
+from fedlocal.engines.shadow import Shadow, Watcher
 from fedlocal.means import check_shapes
 from fedlocal.metrics import Metric, metric_name
 from fedlocal.provenance import provenance
@@ -38,6 +39,7 @@ class Run:
     x0: Params
     recorder: Recorder
     configuration: dict[str, Any]
+    watcher: Watcher | None = None  # looks into rounds
 
     @classmethod
     def make(
@@ -53,6 +55,7 @@ class Run:
         metrics: Sequence[Metric | Callable[[Params], Any]],
         average: str | Average | None,
         weights: str,
+        shadow: Shadow | None = None,
         **sampling: Any,
     ) -> "Run":
         if not isinstance(problem, AbstractProblem):
@@ -71,6 +74,7 @@ class Run:
         if isinstance(getattr(method, "mirror_map", None), MirrorMap):
             method.mirror_map.check(x0)  # pyright: ignore[reportAttributeAccessIssue]
         recorder = Recorder(owner, problem, method, plan, metrics, x0)
+        watcher = None if shadow is None else Watcher(owner, shadow, problem, method, plan)
         configuration = {
             "method": str(method),
             "problem": type(problem).__name__,
@@ -83,7 +87,7 @@ class Run:
             **sampling,
         }
         configuration = {name: _plain(value) for name, value in configuration.items()}
-        return cls(problem, method, plan, rule, x0, recorder, configuration)
+        return cls(problem, method, plan, rule, x0, recorder, configuration, watcher)
 
     def first_state(self) -> RunState:
         return first_state(self.problem, self.method, self.x0, self.average, self.recorder.wants_discrepancy)
@@ -92,6 +96,12 @@ class Run:
     def together(self) -> bool:
         """Whether something looks at all clients in every local step."""
         return self.average is not None or self.recorder.wants_discrepancy
+
+    @property
+    def intervals(self) -> tuple[int, ...]:
+        """A run stops at every multiple of these rounds, to be looked at."""
+        evaluated = self.configuration["eval_every"]
+        return (evaluated,) if self.watcher is None else (evaluated, self.watcher.shadow.every)
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with: all but the number of rounds, unless the average depends on it."""
@@ -102,9 +112,13 @@ class Run:
             "x0": fingerprint(self.x0),
             "data of the metrics": fingerprint([m for m in self.recorder.metrics if isinstance(m, Metric)]),
         }
+        if self.watcher is not None:
+            identity["shadow"] = fingerprint(self.watcher.shadow)
         return identity if self.average is not None else {k: v for k, v in identity.items() if k != "rounds"}
 
-    def resume(self, done: int, rows: list[dict[str, float]], seconds: float) -> None:
+    def resume(
+        self, done: int, rows: list[dict[str, float]], seconds: float, shadow: dict[str, Any] | None = None
+    ) -> None:
         """Continue from a checkpoint, with the history that an uninterrupted run would have by now."""
         rounds, every = self.configuration["rounds"], self.configuration["eval_every"]
         if done > rounds:
@@ -113,6 +127,13 @@ class Run:
             )
         kept = [row for row in rows if row["round"] % every == 0 or row["round"] == rounds]
         self.recorder.resume(kept, seconds)
+        if self.watcher is not None:
+            self.watcher.resume(shadow or {})
+
+    def kept(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the state; `resume` takes it."""
+        kept = {"rows": self.recorder.rows, "seconds": self.recorder.seconds()}
+        return kept if self.watcher is None else {**kept, "shadow": self.watcher.to_json()}
 
     def evaluate(self, r: int, state: RunState) -> None:
         """Add a row to the history."""
@@ -139,6 +160,8 @@ class Run:
             provenance=provenance(**self.configuration),
             problem=self.problem,
             method=self.method,
+            shadow=None if self.watcher is None else self.watcher.frame(),
+            shadow_points=None if self.watcher is None else self.watcher.trajectory(),
         )
 
 

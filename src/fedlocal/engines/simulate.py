@@ -18,6 +18,7 @@ from fedlocal.engines.plan import COHORT_BLOCK, Plan
 from fedlocal.engines.result import Result
 from fedlocal.engines.rounds import RunState, run_round
 from fedlocal.engines.run import Run
+from fedlocal.engines.shadow import Shadow
 from fedlocal.metrics import Metric
 from fedlocal.progress import ProgressBar
 
@@ -47,6 +48,7 @@ def simulate(
     checkpoint: str | os.PathLike[str] | None = None,
     average: str | Average | None = None,
     engine: str = "auto",
+    shadow: Shadow | None = None,
 ) -> Result:
     r"""Run a federated method on a problem.
 
@@ -65,9 +67,11 @@ def simulate(
         metrics: what else to measure, see `fl.metrics`.
         progress: show a bar with the time left when the run takes more than two seconds.
         checkpoint: a file to save the state to, atomically; a run that finds it continues from it, to the same bits.
-        average: None returns the last iterate; "third_order", "uniform", "random" or an `Average` one of the theorems' averages.
+        average: None returns the last iterate; "third_order", "uniform", "rounds", "random" or an `Average` one of the theorems'
+            averages.
         engine: "auto" takes the fused kernels of "linear" for linear models where they apply, else "jax"; the result's
             provenance says which.
+        shadow: look at every local step: mean trajectory, discrepancies and potentials, see `fl.Shadow`. With engine "jax".
 
     Example:
         >>> import fedlocal as fl
@@ -90,7 +94,10 @@ def simulate(
         eval_every=eval_every,
         metrics=metrics,
         average=average,
+        shadow=shadow,
     )
+    if shadow is not None and shadow.points and checkpoint is not None:
+        raise ValueError("simulate: a checkpoint keeps no shadow points; give Shadow(points=False) or checkpoint=None")
     recorder, rounds, eval_every = run.recorder, run.configuration["rounds"], run.configuration["eval_every"]
     state = run.first_state()
     advance = _engine(run, engine, rounds)
@@ -103,7 +110,7 @@ def simulate(
 
     def save() -> None:
         if saved is not None:
-            saved.save(now.done, now.state, {"rows": recorder.rows, "seconds": recorder.seconds()})
+            saved.save(now.done, now.state, run.kept())
 
     def evaluate_if_due() -> None:
         due = now.done % eval_every == 0 or now.done == rounds or now.state.diverged >= 0
@@ -115,7 +122,9 @@ def simulate(
         with ProgressBar(type(method).__name__, rounds, progress) as bar:
             evaluate_if_due()
             while now.done < rounds and run.divergence(now.state) is None:
-                stop = min(rounds, (now.done // eval_every + 1) * eval_every)
+                if run.watcher is not None:
+                    run.watcher.watch(now.done, now.state)
+                stop = min(rounds, *((now.done // every + 1) * every for every in run.intervals))
                 wanted = min(stop - now.done, max(1, int(CALL_SECONDS * rate)))
                 began = time.monotonic()
                 state, count = advance(now.state, now.done, wanted)
@@ -133,6 +142,8 @@ def simulate(
         if saved is None:
             raise
         raise KeyboardInterrupt(f"stopped after round {now.done}; the same call continues from {saved.path}") from None
+    if run.watcher is not None:
+        run.watcher.watch_end(now.done, now.state)
     return run.result(now.state, run.divergence(now.state))
 
 
@@ -171,8 +182,10 @@ def _engine(run: Run, engine: str, rounds: int) -> Advance:
 def takes_linear(owner: str, engine: str, run: Run, methods: Sequence[LocalMethod]) -> bool:
     """Whether the fused kernels are to run these methods, which share a run; its configuration says so."""
     checks.choice(owner, "engine", engine, ENGINES)
-    against = "jax was asked for"
-    if engine != "jax":
+    against = "jax was asked for" if engine == "jax" else None
+    if run.watcher is not None:
+        against = "a shadow looks at every local step, and its kernels show only what is between rounds"
+    if against is None:
         against = LinearEngine.reason_against(
             run.problem, methods, run.plan, run.x0, run.together, asked=engine == "linear"
         )

@@ -27,6 +27,13 @@ AVERAGES: dict[str, tuple[Any, fl.LocalMethod, Any]] = {
         fl.methods.FedDualAvg(0.05, 1.0, L1),
         lambda x0, rounds: transcripts.dual_average_output(x0, rounds, 0.05, transcripts.l1(0.3, MASK)),
     ),
+    "rounds_dual": (  # theorem small_lr: the server's points after rounds 1..R, with a server step size
+        "rounds",
+        fl.methods.FedDualAvg(0.05, 0.6, L1),
+        lambda x0, rounds: np.mean(
+            transcripts.fed_dual_avg(x0, rounds, 0.05, 0.6, transcripts.l1(0.3, MASK))[-len(rounds) :], axis=0
+        ),
+    ),
 }
 
 
