@@ -4,6 +4,7 @@ from fedlocal.data import partition
 from fedlocal.data.adult import a9a
 from fedlocal.data.catalogue import fetch, load, verify
 from fedlocal.data.epsilon import epsilon, epsilon_like
+from fedlocal.data.files import read_examples
 from fedlocal.data.libsvm import read_libsvm
 from fedlocal.data.synthetic import synthetic_lasso, synthetic_low_rank
 
@@ -14,6 +15,7 @@ __all__ = [
     "fetch",
     "load",
     "partition",
+    "read_examples",
     "read_libsvm",
     "synthetic_lasso",
     "synthetic_low_rank",

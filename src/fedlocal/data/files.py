@@ -1,0 +1,94 @@
+"""Examples from a user's file: CSV, Parquet, NumPy's npz, or LIBSVM's text format."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fedlocal.data.libsvm import read_libsvm
+
+TABLES = (".csv", ".csv.gz", ".csv.bz2", ".parquet")
+USUAL_TARGETS = ("target", "label", "y")
+
+
+class Examples(NamedTuple):
+    """Rows of a file."""
+
+    features: Any  # (n, d), dense or a csr_array
+    targets: np.ndarray  # (n,)
+    sites: np.ndarray | None  # (n,) which client each row belongs to; None where the file does not say
+
+
+def read_examples(path: str | os.PathLike[str], target: str | None = None, sites: str | None = None) -> Examples:
+    """The examples of a file; its name says the format: .csv (also .gz, .bz2), .parquet, .npz, anything else is LIBSVM's.
+
+    In tables `target` and `sites` are names of columns, all other columns are features and must be numbers; the target is the
+    column called target, label or y when left out. In an npz file there are arrays X, y and, where rows belong to sites, sites.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "two.csv"
+    ...     _ = path.write_text("age,label,ward\\n50,1,a\\n60,0,b\\n")
+    ...     examples = read_examples(path, sites="ward")
+    >>> examples.features.tolist(), examples.targets.tolist(), examples.sites.tolist()
+    ([[50.0], [60.0]], [1.0, 0.0], ['a', 'b'])
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"read_examples: there is no file {path}")
+    name = path.name.lower()
+    if name.endswith(TABLES):
+        return _from_table(
+            path, pd.read_parquet(path) if name.endswith(".parquet") else pd.read_csv(path), target, sites
+        )
+    if name.endswith(".npz"):
+        return _from_arrays(path)
+    if sites is not None:
+        raise ValueError(
+            f"read_examples: LIBSVM's format has no column {sites!r} for sites; use a table or an npz file"
+        )
+    features, targets = read_libsvm(path)
+    return Examples(features, targets, None)
+
+
+def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str | None) -> Examples:
+    columns = [str(column) for column in table.columns]
+    table.columns = pd.Index(columns)
+    if target is None:
+        target = next((name for name in USUAL_TARGETS if name in columns), None)
+        if target is None:
+            raise ValueError(f"read_examples: say which column of {path} is the target; it has {_few(columns)}")
+    for what, name in (("target", target), ("sites", sites)):
+        if name is not None and name not in columns:
+            raise ValueError(f"read_examples: {path} has no column {name!r} for {what}; it has {_few(columns)}")
+    features = table.drop(columns=[target] if sites is None else [target, sites])
+    if features.empty:
+        raise ValueError(f"read_examples: {path} has no rows or no columns besides the target")
+    words = [str(c) for c in features if not pd.api.types.is_numeric_dtype(features[c])]
+    if words:
+        raise ValueError(f"read_examples: column {words[0]!r} of {path} holds no numbers; encode or drop it first")
+    numbers = features.join(pd.to_numeric(table[target], errors="coerce"))
+    empty = [str(c) for c in numbers if numbers[c].isna().any()]
+    if empty:
+        raise ValueError(
+            f"read_examples: column {empty[0]!r} of {path} has cells that are no numbers; impute or drop them"
+        )
+    return Examples(
+        features.to_numpy(np.float64),
+        numbers[target].to_numpy(np.float64),
+        None if sites is None else table[sites].to_numpy(),
+    )
+
+
+def _from_arrays(path: Path) -> Examples:
+    with np.load(path, allow_pickle=False) as file:
+        missing = [name for name in ("X", "y") if name not in file]
+        if missing:
+            raise ValueError(f"read_examples: {path} has no array {missing[0]!r}; it has {_few(list(file))}")
+        return Examples(file["X"], file["y"], file.get("sites"))
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")

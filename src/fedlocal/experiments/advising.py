@@ -1,0 +1,120 @@
+"""advise on a shell: from a data set to a table, a figure and a program that runs the choice."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+
+from fedlocal.data import load
+from fedlocal.data.catalogue import CATALOGUE
+from fedlocal.data.files import Examples, read_examples
+from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.federated_data import FederatedData
+from fedlocal.problems import LeastSquares, Logistic
+from fedlocal.provenance import provenance
+from fedlocal.regularizers import L1
+from fedlocal.report.tables import table
+from fedlocal.theory.advise import Advice, advise
+
+TASKS = {"logistic": Logistic, "least-squares": LeastSquares}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user says about data and budget."""
+
+    data: str  # a known data set, or a file
+    rounds: int
+    task: str = "logistic"
+    target: str | None = None
+    sites: str | None = None
+    clients: int = 10  # that draw from all examples, where the data has no sites
+    l2: float = 0.0
+    l1: float = 0.0
+    local_steps: int | None = None
+    batch_size: int = 1
+    pilot: bool = False
+    seed: int = 0
+
+
+def advise_data(wish: Wish, directory: Path, console: Console) -> Advice:
+    """Print and keep the advice for a data set."""
+    examples = _read(wish)
+    problem = TASKS[wish.task](_federated(wish, examples), l2=wish.l2)
+    console.print(
+        f"{wish.data}: {problem.data.num_examples:,} examples, {problem.data.arrays[0].shape[1]:,} features, "
+        f"{problem.num_clients:,} clients{' with the same examples' if examples.sites is None else ''}",
+        highlight=False,
+    )
+    advice = advise(
+        problem,
+        rounds=wish.rounds,
+        local_steps=wish.local_steps,
+        batch_size=wish.batch_size,
+        regularizer=L1(wish.l1) if wish.l1 else None,
+        pilot=wish.pilot,
+        seed=wish.seed,
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    program = _program(wish, advice, examples.sites is not None)
+    write_atomically(directory / "run.py", program.encode())
+    write_atomically(directory / "advice.csv", advice.table().to_csv(index=False).encode())
+    record = provenance(**wish.__dict__)
+    write_atomically(directory / "provenance.json", json.dumps(record, indent=1).encode())
+    for row in advice.estimate.rows():
+        if row.value is not None:
+            name = row.constant.replace("_", " ")
+            console.print(f"  {name} {row.letter} = {row.value:.3g}  [dim]{escape(row.how)}[/]", highlight=False)
+    console.print(table(advice.table(), f"After {wish.rounds} rounds: error above the optimum"))
+    console.print(f"  {escape(advice.confidence)}", highlight=False)
+    for warning in advice.warnings:
+        console.print(f"  [yellow]{escape(warning)}[/]", highlight=False)
+    console.print(Syntax(program, "python", background_color="default"))
+    if advice.model is not None:
+        advice.figure(directory / "figure.png")
+        console.print(f"  figure: {escape(str(directory / 'figure.png'))}", highlight=False)
+    console.print(f"  program: {escape(str(directory / 'run.py'))}", highlight=False)
+    return advice
+
+
+def _read(wish: Wish) -> Examples:
+    if wish.task not in TASKS:
+        raise ValueError(f"advise: --task must be one of {', '.join(TASKS)}, got {wish.task!r}")
+    if wish.data in CATALOGUE and not Path(wish.data).exists():
+        return Examples(*load(wish.data), None)
+    if not Path(wish.data).exists():
+        raise ValueError(f"advise: {wish.data!r} is neither a file nor one of the data sets {', '.join(CATALOGUE)}")
+    return read_examples(wish.data, wish.target, wish.sites)
+
+
+def _federated(wish: Wish, examples: Examples) -> FederatedData:
+    arrays = (examples.features, examples.targets)
+    if examples.sites is None:
+        return FederatedData.shared(*arrays, num_clients=wish.clients)
+    return FederatedData.from_groups(arrays, examples.sites)
+
+
+def _program(wish: Wish, advice: Advice, has_sites: bool) -> str:
+    """A program that runs the choice on the same data."""
+    known = wish.data in CATALOGUE and not Path(wish.data).exists()
+    names = {"target": wish.target, "sites": wish.sites}
+    given = "".join(f", {name}={value!r}" for name, value in names.items() if value is not None)
+    read = (
+        f"X, y = fl.data.load({wish.data!r})" if known else f"X, y, sites = fl.data.read_examples({wish.data!r}{given})"
+    )
+    shared = f"fl.FederatedData.shared(X, y, num_clients={wish.clients})"
+    lines = [
+        "import fedlocal as fl",
+        "",
+        read,
+        f"data = {'fl.FederatedData.from_groups((X, y), sites)' if has_sites else shared}",
+        f"problem = fl.problems.{TASKS[wish.task].__name__}(data, l2={wish.l2!r})",
+        *([f"regularizer = fl.regularizers.L1({wish.l1!r})"] if wish.l1 else []),
+        advice.code(),
+        "print(result.history.tail())",
+        "",
+    ]
+    return "\n".join(lines)
