@@ -12,14 +12,23 @@ from fedlocal import data, methods, metrics, mirrors, problems, regularizers, so
 from fedlocal.certificates import Certificate, certificate
 from fedlocal.core import LocalMethod, MirrorMap, Regularizer
 from fedlocal.engines import DivergenceWarning, Result, SweepResult, loop, simulate, sweep
-from fedlocal.engines.averages import RandomIterate, StronglyConvexAverage, ThirdOrderAverage, UniformAverage
+from fedlocal.engines.averages import (
+    RandomIterate,
+    RoundAverage,
+    StronglyConvexAverage,
+    ThirdOrderAverage,
+    UniformAverage,
+)
+from fedlocal.engines.shadow import Shadow
 from fedlocal.federated_data import FederatedData
 from fedlocal.problems import Problem
 from fedlocal.provenance import version
+from fedlocal.theory.advise import Advice, advise
 
 __version__ = version()
 
 __all__ = [
+    "Advice",
     "Certificate",
     "DivergenceWarning",
     "FederatedData",
@@ -29,11 +38,14 @@ __all__ = [
     "RandomIterate",
     "Regularizer",
     "Result",
+    "RoundAverage",
+    "Shadow",
     "StronglyConvexAverage",
     "SweepResult",
     "ThirdOrderAverage",
     "UniformAverage",
     "__version__",
+    "advise",
     "certificate",
     "data",
     "loop",

@@ -54,6 +54,13 @@ class Scale(StrEnum):
     PAPER = "paper"
 
 
+class Task(StrEnum):
+    """What is fitted to data."""
+
+    LOGISTIC = "logistic"
+    LEAST_SQUARES = "least-squares"
+
+
 class GridName(StrEnum):
     """Which step sizes are tried."""
 
@@ -154,6 +161,48 @@ def compare(
         show_comparison(compare_with(directory, table), console)
     except (ValueError, OSError) as error:
         _say_and_stop(error)
+
+
+@app.command(
+    epilog="Examples:  fedlocal advise a9a --rounds 100 --l2 1e-3 --clients 64   |   "
+    "fedlocal advise heart.csv --target disease --sites hospital --rounds 30 --l1 0.01   |   "
+    "fedlocal advise w8a --rounds 50 --pilot"
+)
+def advise(
+    data: Annotated[
+        str, typer.Argument(help="A data set of `fedlocal data list`, or a CSV, Parquet, npz or LIBSVM file.")
+    ],
+    rounds: Annotated[int, typer.Option(min=1, help="How often the clients can communicate.")],
+    task: Annotated[Task, typer.Option(help="What is fitted.")] = Task.LOGISTIC,
+    target: Annotated[str | None, typer.Option(help="The column to predict, in tables.")] = None,
+    sites: Annotated[str | None, typer.Option(help="The column that says which client a row belongs to.")] = None,
+    clients: Annotated[
+        int, typer.Option(min=1, help="Clients that draw from all rows, where there are no sites.")
+    ] = 10,
+    l2: Annotated[float, typer.Option(min=0, help="Strength of an l2 penalty.")] = 0.0,
+    l1: Annotated[float, typer.Option(min=0, help="Strength of an l1 penalty.")] = 0.0,
+    local_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="The most steps of a client in a round; one pass, at most 256, if left out."),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 1,
+    pilot: Annotated[
+        bool, typer.Option("--pilot", help="Run the best methods and let the measurement decide.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Everything random is a function of this number.")] = 0,
+    directory: Annotated[Path, typer.Option(help="Where table, figure and program go.")] = Path("advice"),
+) -> None:
+    """Say which method, step size and number of local steps to use on a data set, and how sure that is."""
+    from fedlocal.experiments.advising import Wish, advise_data
+
+    try:
+        wish = Wish(data, rounds, task.value, target, sites, clients, l2, l1, local_steps, batch_size, pilot, seed)
+        advise_data(wish, directory, console)
+    except (ValueError, OSError) as error:
+        _say_and_stop(error)
+    except KeyboardInterrupt:
+        console.print("stopped; nothing was kept")
+        raise typer.Exit(130) from None
 
 
 @app.command("list", epilog="Example:  fedlocal list methods")

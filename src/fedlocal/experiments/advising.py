@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.syntax import Syntax
@@ -64,15 +65,17 @@ def advise_data(wish: Wish, directory: Path, console: Console) -> Advice:
     write_atomically(directory / "advice.csv", advice.table().to_csv(index=False).encode())
     record = provenance(**wish.__dict__)
     write_atomically(directory / "provenance.json", json.dumps(record, indent=1).encode())
-    for row in advice.estimate.rows():
-        if row.value is not None:
-            name = row.constant.replace("_", " ")
-            console.print(f"  {name} {row.letter} = {row.value:.3g}  [dim]{escape(row.how)}[/]", highlight=False)
+    constants = [
+        {"constant": row.constant.replace("_", " "), "": row.letter, "value": row.value, "how": row.how}
+        for row in advice.estimate.rows()
+        if row.value is not None
+    ]
+    console.print(table(pd.DataFrame(constants), "What the theorems know about it", fold=("how",)))
     console.print(table(advice.table(), f"After {wish.rounds} rounds: error above the optimum"))
     console.print(f"  {escape(advice.confidence)}", highlight=False)
     for warning in advice.warnings:
         console.print(f"  [yellow]{escape(warning)}[/]", highlight=False)
-    console.print(Syntax(program, "python", background_color="default"))
+    console.print(Syntax(program, "python", background_color="default", word_wrap=True))
     if advice.model is not None:
         advice.figure(directory / "figure.png")
         console.print(f"  figure: {escape(str(directory / 'figure.png'))}", highlight=False)

@@ -8,16 +8,21 @@ import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 
-from fedlocal.experiments import curse, recovery, speedup
+from fedlocal.experiments import curse, discrepancy, instability, iterate_bias, lower_bound, rates, recovery, speedup
 from fedlocal.experiments.claims import Findings, Verdict
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import Curse, Recovery, Speedup, load
+from fedlocal.experiments.schema import Common, load
 from fedlocal.experiments.store import FINISHED, Store
 from fedlocal.report.tables import table
 
 STUDIES: dict[str, Callable[..., Outcome]] = {
     "recovery": recovery.study,
     "curse": curse.study,
+    "instability": instability.study,
+    "rates": rates.study,
+    "lower_bound": lower_bound.study,
+    "iterate_bias": iterate_bias.study,
+    "discrepancy": discrepancy.study,
     "speedup": speedup.study,
 }
 
@@ -105,5 +110,5 @@ def _elsewhere(root: Path, name: str, scale: str, grid: str, seeds: Sequence[int
     return None
 
 
-def _configuration(settings: Recovery | Curse | Speedup, scale: str, grid: str) -> dict[str, Any]:
+def _configuration(settings: Common, scale: str, grid: str) -> dict[str, Any]:
     return {**settings.model_dump(mode="json"), "scale": scale, "grid_name": grid}

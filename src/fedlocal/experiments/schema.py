@@ -272,7 +272,146 @@ class Curse(Common):
     shown_features: PositiveInt
 
 
-Settings = Annotated[Recovery | Curse | Speedup, Field(discriminator="kind")]
+class Discrepancy(Common):
+    """How far clients drift apart inside a round, against the lemmas."""
+
+    kind: Literal["discrepancy"]
+    clients: PositiveInt
+    rounds: PositiveInt
+    local_steps: Annotated[list[PositiveInt], Field(min_length=1)]
+    dimension: PositiveInt  # of the quadratics, whose smoothness is 1
+    strong_convexity: PositiveFloat  # of the quadratics
+    noise: PositiveFloat  # sigma of the quadratics
+    spread: PositiveFloat  # zeta of the unequal quadratics
+    examples: PositiveInt  # of a9a that are used, from its beginning
+    l2: PositiveFloat  # of the logistic regression
+
+
+class BiasScaling(Strict):
+    """How the bias grows, on the instances of the text's lower bounds: with k at one step size, with the step size at one k."""
+
+    smoothness: PositiveFloat  # L
+    noise: PositiveFloat  # sigma: of N(0, sigma^2) for the piecewise quadratic, of U[-sigma, sigma] for log cosh
+    third_order: PositiveFloat  # Q
+    steps: Annotated[list[PositiveInt], Field(min_length=2)]
+    step_size: PositiveFloat  # at which the steps vary
+    step_sizes: Annotated[list[PositiveFloat], Field(min_length=2)]
+    at_steps: PositiveInt  # at which the step sizes vary
+    fit_from: PositiveInt  # exponents of k are fitted from here on
+
+
+class BiasConstant(Strict):
+    """The constant c of -c eta^3 k^2 sigma^2 times the third derivative: log cosh with Gaussian noise, as eta L k shrinks."""
+
+    smoothness: PositiveFloat
+    noise: PositiveFloat
+    third_order: PositiveFloat
+    steps: PositiveInt  # k
+    times: Annotated[list[PositiveFloat], Field(min_length=2)]  # eta L k
+    pairs: PositiveInt  # of paths of the stochastic differential equation
+
+
+class IterateBias(Common):
+    """The bias of SGD from the optimum of a piecewise quadratic: densities, means, exponents and constants."""
+
+    kind: Literal["iterate_bias"]
+    right: PositiveFloat  # F(x) = right x^2 for x >= 0
+    left: PositiveFloat  # F(x) = left x^2 for x < 0
+    noise: PositiveFloat  # standard deviation
+    step_size: PositiveFloat
+    steps: Annotated[list[PositiveInt], Field(min_length=2)]
+    repeats: Annotated[int, Field(ge=2)]
+    scaling: BiasScaling
+    constant: BiasConstant
+
+
+class LowerBoundCase(Strict):
+    """One way to cut a run of the lower-bound study."""
+
+    clients: PositiveInt
+    local_steps: Annotated[int, Field(ge=2)]
+    rounds: PositiveInt
+    heterogeneity: NonNegativeFloat  # zeta_*
+
+
+class LowerBoundLimit(Strict):
+    """Infinitely many clients, with all combinations of these; rates are fitted at the first K of the fit and the last R."""
+
+    local_steps: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=2)]
+    rounds: Annotated[list[PositiveInt], Field(min_length=2)]
+    fit_local_steps: PositiveInt  # one of local_steps: smaller ones are not fitted
+    fit_rounds: PositiveInt  # one of rounds: smaller ones are not fitted
+    paths: PositiveInt  # over which the SGD of one client is averaged
+
+
+class LowerBound(Common):
+    """FedAvg on the text's hardest problem with every step size, beside minibatch SGD and SGD of one client."""
+
+    kind: Literal["lower_bound"]
+    smoothness: PositiveFloat  # L
+    noise: PositiveFloat  # sigma
+    distance: PositiveFloat  # B
+    num_step_sizes: Annotated[int, Field(ge=2)]  # from 1e-6 to 10 over L; 0 is tried too
+    cases: Annotated[list[LowerBoundCase], Field(min_length=1)]  # the last two get a panel in the figure
+    limit: LowerBoundLimit
+
+
+class Instability(Common):
+    """Two close runs of accelerated gradient descent on the objective of the instability theorem."""
+
+    kind: Literal["instability"]
+    kappas: Annotated[list[Annotated[float, Field(gt=1)]], Field(min_length=1)]
+    blocks: PositiveInt  # K: of three steps each
+    shown_kappa: Annotated[float, Field(gt=1)]  # that of the figures
+    further_steps: PositiveInt  # after the blocks, to see both runs converge
+    worst_kappas: Annotated[list[Annotated[float, Field(gt=1)]], Field(min_length=1)]  # of the worst cases
+    worst_local_steps: Annotated[list[PositiveInt], Field(min_length=2)]
+    longest_agd: PositiveInt  # local steps up to which the worst case of AGD is followed
+
+
+class RatesSpeedup(Strict):
+    """How many rounds linear speed-up takes: T steps of M clients, cut into rounds in all ways."""
+
+    strong_convexity: PositiveFloat
+    steps: Annotated[int, Field(ge=8)]  # T, a power of two
+    clients: Annotated[list[PositiveInt], Field(min_length=3)]
+    draws: PositiveInt  # clients times repeats
+    num_step_sizes: Annotated[int, Field(ge=2)]
+
+    @model_validator(mode="after")
+    def _cut(self) -> "RatesSpeedup":
+        if self.steps & (self.steps - 1):
+            raise ValueError(f"speedup.steps must be a power of two, got {self.steps}")
+        if self.draws < max(self.clients):
+            raise ValueError(
+                f"speedup.draws must be at least {max(self.clients)}, as many as clients, got {self.draws}"
+            )
+        return self
+
+
+class Rates(Common):
+    """Exponents of M, K and R in tuned errors, against the text's table of rates."""
+
+    kind: Literal["rates"]
+    smoothness: PositiveFloat  # L
+    strong_convexity: PositiveFloat  # mu, where it is not 0
+    noise: PositiveFloat  # sigma
+    third_order: PositiveFloat  # Q
+    distance: PositiveFloat  # B of overheads with mu = 0; 1 elsewhere
+    lower_bound_smoothness: PositiveFloat  # L of the lower bound's problem, whose kink has curvatures L/12 and L/24
+    clients: Annotated[list[PositiveInt], Field(min_length=2)]  # for the statistical terms; else infinitely many
+    local_steps: Annotated[list[PositiveInt], Field(min_length=2)]
+    rounds: Annotated[list[PositiveInt], Field(min_length=2)]
+    num_step_sizes: Annotated[int, Field(ge=3)]
+    num_strengths: PositiveInt  # of the l2 term, with which FedAc is run where mu = 0
+    pairs: PositiveInt  # of clients that stand for infinitely many
+    speedup: RatesSpeedup
+
+
+Settings = Annotated[
+    Recovery | Curse | Speedup | Discrepancy | IterateBias | LowerBound | Instability | Rates,
+    Field(discriminator="kind"),
+]
 
 
 def names() -> list[str]:
@@ -286,7 +425,7 @@ def load(
     grid: str = "text",
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
-) -> Recovery | Curse | Speedup:
+) -> Recovery | Curse | Speedup | Discrepancy | IterateBias | LowerBound | Instability | Rates:
     """The settings of an experiment at a scale, with overrides such as "rounds=100" or "score.window=50"."""
     if name not in names():
         raise ValueError(f"run: there is no experiment {name!r}; there are: {', '.join(names())}")

@@ -16,7 +16,6 @@ from fedlocal.engines import sweep
 from fedlocal.means import client_weights
 from fedlocal.problems import MLP
 from fedlocal.progress import ProgressBar
-from fedlocal.report.figures import COLORS, panels
 from fedlocal.theory.around import around
 from fedlocal.theory.bound import Bound, Setting
 from fedlocal.theory.estimate import Estimate, estimate
@@ -112,7 +111,9 @@ class Advice:
         return pd.DataFrame(rows, columns=["method", "round", "predicted_error"])
 
     def figure(self, path: str | Path) -> None:
-        """Draw the predicted error against rounds, and what is guaranteed after the last."""
+        """Draw the predicted error against rounds."""
+        from fedlocal.report.figures import COLORS, panels  # here, for matplotlib takes a while to import
+
         curves = self.curves()
         if curves.empty:
             raise ValueError(
@@ -350,11 +351,8 @@ def _confidence(choices: Sequence[Choice], found: Estimate, model: LocalModel | 
         f"; {', '.join(close)} within a factor {CLEAR:g}" if close else f"; every other method is {CLEAR:g} times worse"
     )
     ratio = modelled / gap if gap else 1.0
-    if found.warnings or not 1 / 4 < ratio < 4:
-        level = "Medium confidence" if 1 / 10 < ratio < 10 else "Low confidence"
-    else:
-        level = "High confidence"
-    return f"{level}: the local model explains {ratio:.0%} of the start's error{alike}."
+    level = "High" if 1 / 2 < ratio < 2 and not found.warnings else "Medium" if 1 / 10 < ratio < 10 else "Low"
+    return f"{level} confidence: the local model explains {ratio:.0%} of the start's error{alike}."
 
 
 def _number(value: float | None) -> float:

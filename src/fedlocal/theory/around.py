@@ -1,7 +1,7 @@
 """around: the local model of a problem, from its derivatives and its clients at the optimum."""
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,24 +60,26 @@ def around(
     """
     with jax.enable_x64(True):
         solution, x0 = (jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), x) for x in (solution, x0))
-        found = _free(Zero() if regularizer is None else regularizer, solution)
-        if found is None:
+        place = _free(Zero() if regularizer is None else regularizer, solution)
+        if place is None:
             return None
-        free, curved = found
+        free, curved = place
         whole, unravel = ravel_pytree(solution)
         at = Point(problem, client_weights, whole, unravel, free, curved)
         start = np.asarray(at.flat(x0) - at.z)
-        curvature, basis, skew = _of_scores(at) if _has_scores(at) else _of_gradients(at, start)
+        found = _of_scores(at) if _has_scores(at) else _of_gradients(at, start)
         offsets, pulls = _clients(at)
         noises = _noise(at, batch_size, seed)
+    basis = found.basis
     return LocalModel(
-        curvature=np.maximum(curvature, 0),
+        curvature=np.maximum(found.curvature, 0),
         start=start @ basis,
         noise=np.mean((noises @ basis) ** 2, axis=0),
-        skew=skew,
+        skew=found.skew,
         pull=np.mean(pulls @ basis, axis=0),
         spread=np.sum((offsets @ basis) ** 2, axis=0) / max(len(offsets) - 1, 1),
         share=float(np.sum(client_weights**2)),
+        uneven=found.uneven / batch_size if batch_size is not None else 0 * found.uneven,
     )
 
 
@@ -94,7 +96,13 @@ def _free(psi: Regularizer, solution: Params) -> tuple[np.ndarray, np.ndarray] |
     return (indices, np.concatenate(curvature)[indices]) if len(indices) else None
 
 
-Derivatives: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]  # eigenvalues, eigenvectors as columns, (d, d) skew
+class Derivatives(NamedTuple):
+    """Of F at the optimum."""
+
+    curvature: np.ndarray  # (d,) eigenvalues of the Hessian
+    basis: np.ndarray  # (n, d) its eigenvectors
+    skew: np.ndarray  # (d, d)
+    uneven: np.ndarray  # (d, d) of one example
 
 
 def _has_scores(at: Point) -> bool:
@@ -123,11 +131,15 @@ def _of_scores(at: Point) -> Derivatives:
     bent = weights * np.asarray(jax.vmap(second)(scores, targets))
     curvature, basis = np.linalg.eigh(matrix.T @ (bent[:, None] * matrix) + np.diag(penalty))
     along = matrix @ basis
-    return curvature, basis, along.T @ ((weights * np.asarray(jax.vmap(third)(scores, targets)))[:, None] * along**2)
+    skew = along.T @ ((weights * np.asarray(jax.vmap(third)(scores, targets)))[:, None] * along**2)
+    means = np.diag(curvature) - basis.T @ (penalty[:, None] * basis)  # of the examples' Hessians, in this basis
+    squares = along**2
+    seconds = squares.T @ ((weights * np.asarray(jax.vmap(second)(scores, targets)) ** 2)[:, None] * squares)
+    return Derivatives(curvature, basis, skew, np.maximum(seconds - means**2, 0))
 
 
 def _of_gradients(at: Point, start: np.ndarray) -> Derivatives:
-    """Of any differentiable problem; in a Krylov space around the start where there are more than LARGEST parameters."""
+    """Of any differentiable problem, whose stochastic Hessians count as equal; of many parameters, in a Krylov space."""
     smooth = smooth_part(at.problem, at.client_weights)
 
     def gradient(z: jax.Array) -> jax.Array:
@@ -145,7 +157,8 @@ def _of_gradients(at: Point, start: np.ndarray) -> Derivatives:
     curved = np.asarray(jax.lax.map(curve, jnp.asarray(basis.T), batch_size=16)) @ basis
     curvature, turned = np.linalg.eigh((curved + curved.T) / 2)
     basis = basis @ turned
-    return curvature, basis, (np.asarray(jax.lax.map(third, jnp.asarray(basis.T), batch_size=16)) @ basis).T
+    skew = (np.asarray(jax.lax.map(third, jnp.asarray(basis.T), batch_size=16)) @ basis).T
+    return Derivatives(curvature, basis, skew, np.zeros_like(skew))
 
 
 def _krylov(curve: Any, start: np.ndarray) -> np.ndarray:

@@ -44,8 +44,8 @@ def iterate_bias_lower_bound(constants: Constants, step_size: float, steps: int)
 
     Letters: k steps, eta step_size, L smoothness, Q third_order, sigma noise.
     Reference: dissertation, theorems thm:fedavg:2o:bias:lb:complete and thm:fedavg:3o:bias:lb:complete. Differs from
-    it: the K > k of the condition on Q is its smallest, k + 1. The proof counts k (k - 1) summands, which are k (k -
-    1)/2; its 1/e^2 leaves room for that, and 0.005 holds.
+    it: the second-order one needs k >= 2, for one step has no bias. The K > k of the condition on Q is its smallest,
+    k + 1. The proof counts k (k - 1) summands, which are k (k - 1)/2; its 1/e^2 leaves room for that, and 0.005 holds.
 
     >>> constants = Constants(smoothness=1.0, noise=1.0, distance=1.0)
     >>> round(iterate_bias_lower_bound(constants, step_size=0.01, steps=4).value, 12)
@@ -53,7 +53,7 @@ def iterate_bias_lower_bound(constants: Constants, step_size: float, steps: int)
     """
     eta, k = _arguments("iterate_bias_lower_bound", step_size, steps)
     L, sigma, Q = constants.smoothness, constants.noise, constants.third_order
-    conditions = {"step_size <= 1/(2 L)": eta <= 1 / (2 * L)}
+    conditions = {"step_size <= 1/(2 L)": eta <= 1 / (2 * L), "steps >= 2": k >= 2}
     if Q is None:
         terms = {"second_order": 0.002 * min(eta**2 * k**1.5 * L * sigma, math.sqrt(eta / L) * sigma)}
         return Bound("thm:fedavg:2o:bias:lb:complete", "SGD", BIAS, terms, eta, conditions)

@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterable
 
 from fedlocal import checks
-from fedlocal.theory.bound import Bound, Constants, Setting
-from fedlocal.theory.fed_avg_stability import is_simplified, known
+from fedlocal.theory.bound import Bound, Constants, Setting, is_simplified, known
 
 DUAL = "FedDualAvg"
 SUBOPTIMALITY = "E Phi(x_hat) - Phi*"

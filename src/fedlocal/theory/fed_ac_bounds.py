@@ -14,8 +14,7 @@ import math
 from dataclasses import replace
 
 from fedlocal import checks
-from fedlocal.theory.bound import Bound, Constants, Setting
-from fedlocal.theory.fed_avg_stability import homogeneous, is_simplified, known, ratio
+from fedlocal.theory.bound import Bound, Constants, Setting, homogeneous, is_simplified, known, ratio
 
 E = math.e
 ONE, TWO = "FedAc-I", "FedAc-II"

@@ -7,9 +7,8 @@ R rounds, eta step size; gamma is the step size of FedAc's main sequence, betwee
 import math
 
 from fedlocal import checks
-from fedlocal.theory.bound import Bound, Constants, Setting
+from fedlocal.theory.bound import Bound, Constants, Setting, known
 from fedlocal.theory.fed_ac_bounds import ONE, POTENTIAL_ONE, POTENTIAL_TWO, TWO, initial_potential, strongly_convex
-from fedlocal.theory.fed_avg_stability import known
 
 ROUNDING = 1e-12  # relative
 
@@ -40,7 +39,7 @@ def fed_ac_one_discrepancy_bound(
     """
     eta, gamma, mu = _steps("fed_ac_one_discrepancy_bound", constants, setting, step_size, gamma)
     K, sigma = setting.local_steps, constants.noise
-    growth = 1.0 if gamma == eta else (1 + 2 * gamma**2 * mu / eta) ** (2 * K)
+    growth = 1.0 if gamma == eta else _grown(2 * gamma**2 * mu / eta, 2 * K)
     return 7 * eta * gamma * K * sigma**2 * growth
 
 
@@ -58,7 +57,7 @@ def fed_ac_two_discrepancy_bound(
     """
     eta, gamma, mu = _steps("fed_ac_two_discrepancy_bound", constants, setting, step_size, gamma)
     L, K, sigma = constants.smoothness, setting.local_steps, constants.noise
-    growth = 1.0 if gamma == eta else (1 + gamma**2 * mu / eta) ** (2 * K)
+    growth = 1.0 if gamma == eta else _grown(gamma**2 * mu / eta, 2 * K)
     return 4 * eta**2 * L**2 * K * sigma**2 * growth
 
 
@@ -79,7 +78,7 @@ def fed_ac_two_third_order_discrepancy_bound(
     eta, gamma, mu = _steps(owner, constants, setting, step_size, gamma)
     K = setting.local_steps
     sigma, Q = known(owner, constants, "fourth_moment"), known(owner, constants, "third_order")
-    growth = 1.0 if gamma == eta else (1 + gamma**2 * mu / eta) ** (4 * K)
+    growth = 1.0 if gamma == eta else _grown(gamma**2 * mu / eta, 4 * K)
     return 44 * eta**4 * Q**2 * K**2 * sigma**4 * growth
 
 
@@ -153,3 +152,9 @@ def _steps(
 
 def _left(rate: float, setting: Setting) -> float:
     return math.exp(-rate * setting.local_steps * setting.rounds)
+
+
+def _grown(rate: float, steps: int) -> float:
+    """(1 + rate)^steps, infinite where that is too large a number."""
+    logarithm = steps * math.log1p(rate)
+    return math.exp(logarithm) if logarithm < 700 else math.inf

@@ -4,16 +4,9 @@ import math
 from dataclasses import replace
 
 from fedlocal import checks
-from fedlocal.theory.bound import FORMS, Bound, Constants, Setting
-from fedlocal.theory.fed_avg_stability import (
-    client_discrepancy_bound,
-    fourth_order_discrepancy_bound,
-    homogeneous,
-    is_simplified,
-    known,
-    ratio,
-)
-from fedlocal.theory.minibatch_bounds import single_client_sgd_bound, smallest
+from fedlocal.theory.bound import FORMS, Bound, Constants, Setting, homogeneous, is_simplified, known, ratio, smallest
+from fedlocal.theory.fed_avg_stability import client_discrepancy_bound, fourth_order_discrepancy_bound
+from fedlocal.theory.minibatch_bounds import single_client_sgd_bound
 
 AVERAGE_ERROR = "E mean_(r,k) F(x_mean^(r,k)) - F*"
 WEIGHTED_ERROR = "E F(x_hat) - F*"

@@ -1,40 +1,7 @@
 """How far FedAvg's clients walk apart within a round, and what that costs: the lemmas behind the bounds of FedAvg."""
 
-import math
-
 from fedlocal import checks
-from fedlocal.theory.bound import FORMS, Bound, Constants, Setting
-
-
-def known(owner: str, constants: Constants, name: str) -> float:
-    """A constant that a theorem needs, or a ValueError that names it."""
-    value = getattr(constants, name)
-    if value is None:
-        raise ValueError(f"{owner}: constants.{name} must be a number >= 0, got None (not known)")
-    return value
-
-
-def ratio(numerator: float, denominator: float) -> float:
-    """numerator / denominator where 0 / 0 is 0 and x / 0 is infinite: the limits that the theorems mean."""
-    if numerator == 0:
-        return 0.0
-    return math.inf if denominator == 0 else numerator / denominator
-
-
-def homogeneous(constants: Constants) -> dict[str, bool]:
-    """The condition that all clients share one distribution; what is not known does not hold."""
-    return {"homogeneous clients": constants.heterogeneity == 0}
-
-
-def is_simplified(owner: str, step_size: float | None, form: str) -> bool:
-    """Whether the O(.) form is asked for, which speaks of no particular step size."""
-    checks.choice(owner, "form", form, FORMS)
-    if step_size is None:
-        return form == "simplified"
-    checks.number(owner, "step_size", step_size, above=0)
-    if form == "simplified":
-        raise ValueError(f"{owner}: step_size must be None for form 'simplified', got {step_size}")
-    return False
+from fedlocal.theory.bound import Bound, Constants, Setting, homogeneous, known
 
 
 def client_discrepancy_bound(constants: Constants, setting: Setting, step_size: float) -> Bound:

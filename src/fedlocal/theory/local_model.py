@@ -12,7 +12,7 @@ A prediction, not a bound: worst cases over all problems are what `fl.theory` ha
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ import numpy as np
 from fedlocal.core import LocalMethod
 
 HUGE = 1e30  # an error that counts as divergence
+SPANS = 6  # of each length
+ECHOES = 3
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class LocalModel:
     pull: np.ndarray  # (d,) mean_m H_m grad F_m(x*)
     spread: np.ndarray  # (d,) variance over clients of grad F_m(x*)
     share: float  # sum_m p_m^2: what averaging over all clients leaves of a variance
+    uneven: np.ndarray  # (d, d) variance of a stochastic Hessian's entries: noise that grows with the distance from x*
 
     def predict(
         self, methods: Sequence[LocalMethod], rounds: int, local_steps: int, clients_per_round: float | None = None
@@ -42,24 +45,28 @@ class LocalModel:
 
         `clients_per_round` is the fraction of clients that take part; None means all.
         """
-        turn, moved, scatter, out = self._round(methods, local_steps, clients_per_round)
-        state = np.ones((*turn.shape[:-1],)) * self.start[:, None]
-        mean, variance = state, np.zeros_like(turn)
+        walk = self._walk(methods, local_steps)
+        part = 1.0 if clients_per_round is None else clients_per_round
+        left_out = self.spread * self.share * (1 / part - 1)
+        apart = _outer(walk.total) * left_out[:, None, None]
+        mean = np.ones(walk.turn.shape[:-1]) * self.start[:, None]
+        variance = np.zeros_like(walk.turn)
         with np.errstate(over="ignore", invalid="ignore"):
-            while rounds:
-                if rounds & 1:
-                    mean = _apply(turn, mean) + moved
-                    variance = turn @ variance @ _transposed(turn) + scatter
-                moved = _apply(turn, moved) + moved
-                scatter = turn @ scatter @ _transposed(turn) + scatter
-                turn, rounds = turn @ turn, rounds >> 1
-            error = np.einsum("evd,ev->ed", np.swapaxes(mean, 1, 2), out) ** 2
-            error = error + np.einsum("ev,edvw,ew->ed", out, variance, out)
+            for length in _spans(rounds):
+                moment = np.einsum("ev,edvw,ew->ed", walk.asks, _outer(mean) + variance, walk.asks)
+                noise = self.noise + moment @ self.uneven.T
+                for _ in range(ECHOES):  # a client's own scatter is a distance from x*, too
+                    noise = self.noise + (moment + noise * walk.scatter) @ self.uneven.T
+                added = walk.unit * (noise * self.share / part)[..., None, None] + apart
+                added = walk.take[:, None] @ added @ _transposed(walk.take[:, None])
+                mean, variance = _repeat(length, walk.turn, walk.moved, added, mean, variance)
+            error = np.einsum("edv,ev->ed", mean, walk.out) ** 2
+            error = error + np.einsum("ev,edvw,ew->ed", walk.out, variance, walk.out)
             value = error @ self.curvature / 2
         return np.where(np.isfinite(value) & (value < HUGE), value, np.inf)
 
-    def _round(self, methods: Sequence[LocalMethod], local_steps: int, fraction: float | None) -> tuple[Any, ...]:
-        """A round along every direction: V <- turn V + moved + noise of covariance `scatter`; `out` reads the solution off V."""
+    def _walk(self, methods: Sequence[LocalMethod], local_steps: int) -> "Walk":
+        """A round of each of e methods along each of d directions."""
         forms = [method.affine(local_steps) for method in methods]
         if any(form is None or form.proximal is not None for form in forms):
             raise TypeError(
@@ -69,32 +76,63 @@ class LocalModel:
         query, transition, gain, start, keep, take = (
             np.stack([np.asarray(getattr(form, name), float) for form in forms]) for name in names
         )
-        lam = self.curvature[None, :, None, None]
-        step = transition[:, None] - lam * (gain[:, :, None] * query[:, None, :])[:, None]  # (e, d, s, s)
-        flat = transition[:, None] - 0 * step
+        step = (
+            transition[:, None] - self.curvature[None, :, None, None] * (gain[:, :, None] * query[:, None, :])[:, None]
+        )
+        flat = np.broadcast_to(transition[:, None], step.shape)
         gains = np.broadcast_to(gain[:, None], step.shape[:-1])
-        response, flat_response = gains, gains  # P^k b
+        response = flat_response = gains  # what a unit of gradient has become after some steps
         power = np.broadcast_to(np.eye(step.shape[-1]), step.shape)
-        total, flat_total, covariance = np.zeros_like(gains), np.zeros_like(gains), np.zeros_like(step)
-        spread_of_query = np.zeros(step.shape[:2])  # variance of the query point of one client, in units of its noise
-        bent = np.zeros_like(gains)  # what the gradients' bias of the steps so far has moved
+        total, flat_total, bent = np.zeros_like(gains), np.zeros_like(gains), np.zeros_like(gains)
+        unit, scatter, sum_of_scatter = np.zeros_like(step), np.zeros(step.shape[:2]), np.zeros(step.shape[:2])
         with np.errstate(over="ignore", invalid="ignore"):
             for _ in range(local_steps):
-                bias = (spread_of_query * self.noise) @ self.skew.T / 2  # of the mean gradient
+                bias = (scatter * self.noise) @ self.skew.T / 2  # of the clients' mean gradient
                 bent = _apply(step, bent) + gains * bias[..., None]
-                spread_of_query = spread_of_query + np.einsum("es,eds->ed", query, response) ** 2
-                total, flat_total = total + response, flat_total + flat_response
-                covariance = covariance + response[..., :, None] * response[..., None, :]
+                sum_of_scatter = sum_of_scatter + scatter
+                scatter = scatter + np.einsum("es,eds->ed", query, response) ** 2  # of one client's query point
+                total, flat_total, unit = total + response, flat_total + flat_response, unit + _outer(response)
                 response, flat_response, power = _apply(step, response), _apply(flat, flat_response), step @ power
+            pulled = (total - flat_total) / np.maximum(self.curvature, 1e-12)[:, None] * self.pull[:, None]
+            moved = -_apply(take[:, None], bent + pulled)
             turn = keep[:, None] + take[:, None] @ power @ start[:, None]
-            uneven = (total - flat_total) / np.maximum(self.curvature, 1e-12)[:, None] * self.pull[:, None]
-            moved = -_apply(take[:, None], bent + uneven)
-            part = 1.0 if fraction is None else fraction
-            scatter = covariance * (self.noise * self.share / part)[:, None, None]
-            left_out = self.spread * self.share * (1 / part - 1)
-            scatter = scatter + total[..., :, None] * total[..., None, :] * left_out[:, None, None]
-            scatter = take[:, None] @ scatter @ _transposed(take[:, None])
-        return turn, moved, scatter, np.stack([_solution_weights(method) for method in methods])
+        asks = np.einsum("es,esv->ev", query, start)
+        out = np.broadcast_to(_solution_weights(methods[0]), asks.shape)
+        return Walk(turn, moved, total, unit, sum_of_scatter / local_steps, take, asks, out)
+
+
+class Walk(NamedTuple):
+    """A round: V <- turn V + moved + noise, for e methods along d directions."""
+
+    turn: np.ndarray  # (e, d, v, v)
+    moved: np.ndarray  # (e, d, v)
+    total: np.ndarray  # (e, d, s) what a constant gradient does to a client
+    unit: np.ndarray  # (e, d, s, s) covariance of a client for noise of variance one
+    scatter: np.ndarray  # (e, d) mean over the steps of the variance of a client's query point, likewise
+    take: np.ndarray  # (e, v, s)
+    asks: np.ndarray  # (e, v) the query point at the start of a round
+    out: np.ndarray  # (e, v) the solution
+
+
+def _spans(rounds: int) -> list[int]:
+    """Numbers of rounds, few first and then more, in which the noise counts as constant."""
+    spans, done = [], 0
+    while done < rounds:
+        spans.append(min(2 ** (len(spans) // SPANS), rounds - done))
+        done += spans[-1]
+    return spans
+
+
+def _repeat(rounds: int, turn: Any, moved: Any, added: Any, mean: Any, variance: Any) -> tuple[Any, Any]:
+    """Mean and variance after so many rounds of V <- turn V + moved + noise of variance `added`, by doubling."""
+    while rounds:
+        if rounds & 1:
+            mean, variance = _apply(turn, mean) + moved, turn @ variance @ _transposed(turn) + added
+        rounds >>= 1
+        if rounds:
+            moved, added = _apply(turn, moved) + moved, turn @ added @ _transposed(turn) + added
+            turn = turn @ turn
+    return mean, variance
 
 
 def _solution_weights(method: LocalMethod) -> np.ndarray:
@@ -113,3 +151,7 @@ def _apply(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 def _transposed(matrix: np.ndarray) -> np.ndarray:
     return np.swapaxes(matrix, -1, -2)
+
+
+def _outer(vector: np.ndarray) -> np.ndarray:
+    return vector[..., :, None] * vector[..., None, :]

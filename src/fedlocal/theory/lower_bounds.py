@@ -3,8 +3,7 @@
 import math
 
 from fedlocal import checks
-from fedlocal.theory.bound import Bound, Constants, Setting
-from fedlocal.theory.fed_avg_stability import known
+from fedlocal.theory.bound import Bound, Constants, Setting, known
 
 
 def fed_avg_lower_bound(constants: Constants, setting: Setting) -> Bound:

@@ -2,8 +2,7 @@
 
 import math
 
-from fedlocal.theory.bound import Bound, Constants, Setting
-from fedlocal.theory.fed_avg_stability import homogeneous, is_simplified, ratio
+from fedlocal.theory.bound import Bound, Constants, Setting, homogeneous, is_simplified, ratio, smallest
 
 
 def minibatch_sgd_bound(
@@ -69,11 +68,6 @@ def best_of_two(constants: Constants, setting: Setting, step_size: float | None 
     """
     both = [bound(constants, setting, step_size, form) for bound in (minibatch_sgd_bound, single_client_sgd_bound)]
     return smallest(both)
-
-
-def smallest(bounds: list[Bound]) -> Bound:
-    """The smallest of the bounds that apply, or of all where none does."""
-    return min([bound for bound in bounds if bound.applies] or bounds, key=lambda bound: bound.value)
 
 
 def _sgd(

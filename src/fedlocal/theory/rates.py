@@ -9,8 +9,7 @@ import pandas as pd
 from scipy.optimize import root_scalar
 
 from fedlocal import checks
-from fedlocal.theory.bound import Constants, Setting
-from fedlocal.theory.fed_avg_stability import known
+from fedlocal.theory.bound import Constants, Setting, known
 
 HALF, THIRD = Fraction(1, 2), Fraction(1, 3)
 FACTORS, DIVISORS = ("L", "Q", "sigma", "zeta", "zeta_*", "B"), ("mu", "M", "K", "R")

@@ -91,6 +91,25 @@ def test_clients_of_other_curvature_and_optimum_move_the_fixed_point():
         assert model.predict([method], 4000, 8)[0] == pytest.approx(floor, rel=0.15)
 
 
+def test_noise_that_grows_with_the_distance_from_the_optimum():
+    """Least squares without noise in the targets: stochastic gradients differ by their Hessians alone."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((500, 4)) * [1.0, 0.7, 0.5, 0.3]
+    data = fl.FederatedData.shared(features, features @ [1.0, -1.0, 2.0, 1.0], num_clients=1)
+    problem, start = fl.problems.LeastSquares(data, intercept=False), {"weights": np.zeros(4)}
+    model = around(problem, {"weights": np.array([1.0, -1.0, 2.0, 1.0])}, start, np.ones(1))
+    assert model is not None
+    np.testing.assert_allclose(model.noise, 0, atol=1e-20)
+    method = FedAvg(0.1)
+    run = {"rounds": 6, "local_steps": 8, "batch_size": 1, "eval_every": 6, "progress": False, "engine": "jax"}
+    ends = [fl.simulate(problem, method, seed=s, **run).history["loss"].iloc[-1] for s in range(80)]
+    even = replace(model, uneven=np.zeros((4, 4))).predict([method], 6, 8)[0]
+    predicted = model.predict([method], 6, 8)[0]
+    assert np.mean(ends) > 1.3 * even
+    assert predicted == pytest.approx(np.mean(ends), rel=0.3)
+    assert np.std(ends) / np.sqrt(80) < 0.1 * np.mean(ends)
+
+
 def test_the_skew_is_the_iterate_bias():
     problem = log_cosh_instance(smoothness=1.0, third_order=0.5, noise=1.0)
     model = around(problem, jnp.zeros(()), jnp.zeros(()), np.ones(1), batch_size=1)

@@ -1,0 +1,323 @@
+"""The lower bound of FedAvg, measured: on the text's four-dimensional problem no step size is good.
+
+Runs with finitely many clients are simulated. The limit of infinitely many is computed without sampling: from a common point
+the average after K noisy steps is an expectation, which K applications of a transition kernel give.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fedlocal.engines import DivergenceWarning, sweep
+from fedlocal.experiments.claims import Verdict
+from fedlocal.experiments.outcome import Outcome
+from fedlocal.experiments.schema import LowerBound
+from fedlocal.experiments.store import Store
+from fedlocal.methods import FedAvg, MinibatchSGD
+from fedlocal.report.figures import COLORS, MARKERS, legend_below, panels, powers_of_two
+from fedlocal.theory.bound import Constants, Setting
+from fedlocal.theory.instances import lower_bound_instance, lower_bound_modulus
+
+RUN = ["clients", "local_steps", "rounds", "heterogeneity"]
+LOOK = {
+    "FedAvg": {"color": COLORS["FedAvg"], "marker": MARKERS["FedAvg"]},
+    "MB-SGD": {"color": COLORS["MB-AC-SGD"], "marker": MARKERS["MB-SGD"]},
+    "one client": {"color": COLORS["FedAc-vanilla"], "marker": "D"},
+}
+SPACING, REACH = 0.25, 9.0  # of the kernel's grid, in standard deviations of one step and of all
+FLOOR = 1e-9  # of the figures
+
+
+def study(settings: LowerBound, store: Store, elsewhere: Any) -> Outcome:
+    """Errors of FedAvg, minibatch SGD and SGD of one client over all step sizes; the best of each against mu B^2."""
+    simulated = pd.concat(
+        [
+            store.frame(f"{_part(case)}-{seed}", lambda _, case=case, seed=seed: simulate_case(settings, case, seed))
+            for case in settings.cases
+            for seed in settings.seeds
+        ],
+        ignore_index=True,
+    )
+    limit = store.frame("limit", lambda _: limits(settings))
+    history = pd.concat([simulated, limit], ignore_index=True)
+    best = tune(settings, history)
+    slopes = _slopes(settings, best)
+    return Outcome(
+        history,
+        _table(best),
+        _verdicts(settings, best, slopes),
+        {
+            "figure-step-sizes": lambda target: _draw_step_sizes(settings, history, best, target),
+            "figure-rates": lambda target: _draw_rates(settings, best, slopes, target),
+        },
+        notes=[
+            "error: E F(x^(R,0)) - F* with the best step size of a grid with 0 and everything from 1e-6 to 10 over L",
+            "constant: this error over mu B^2, the order of the lower bound; clients inf: the limit, only one client is sampled",
+            f"exponents are fitted from K = {settings.limit.fit_local_steps} and R = {settings.limit.fit_rounds} on: below, "
+            "the sum of sqrt(k) over K steps is not yet 2/3 K^(3/2), and the drift has not built up",
+        ],
+        numbers={"constant": float(_of(best, "FedAvg")["constant"].min()), **slopes},
+    )
+
+
+def step_sizes(settings: LowerBound) -> np.ndarray:
+    """From 1e-6 to 10 over L."""
+    return np.geomspace(1e-6, 10.0, settings.num_step_sizes) / settings.smoothness
+
+
+def constants(settings: LowerBound, heterogeneity: float = 0.0) -> Constants:
+    """With this zeta_*; gradients of two curvatures differ without bound, so there is no zeta where it is not 0."""
+    everywhere = None if heterogeneity else 0.0
+    numbers = (settings.smoothness, settings.noise, settings.distance)
+    return Constants(*numbers, heterogeneity=everywhere, optimum_heterogeneity=heterogeneity)
+
+
+def simulate_case(settings: LowerBound, case: Any, seed: int) -> pd.DataFrame:
+    """The error after the last round, for every method and step size; without heterogeneity also of one client alone."""
+    setting = Setting(case.clients, case.rounds, case.local_steps)
+    problem = lower_bound_instance(constants(settings, case.heterogeneity), setting)
+    runs: list[tuple[str, Any, Any]] = [("FedAvg", problem, FedAvg), ("MB-SGD", problem, MinibatchSGD)]
+    if case.heterogeneity == 0:
+        alone = lower_bound_instance(constants(settings), replace(setting, clients=1))
+        runs.append(("one client", alone, FedAvg))
+    frames = []
+    for name, task, method in runs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DivergenceWarning)
+            result = sweep(
+                task,
+                lambda step_size, method=method: method(step_size),
+                {"step_size": step_sizes(settings).tolist()},
+                rounds=case.rounds,
+                local_steps=case.local_steps,
+                batch_size=1,
+                eval_every=case.rounds,
+                seed=seed,
+                progress=False,
+            )
+        last = result.history[result.history["round"] == case.rounds].set_index("cell")["loss"]
+        errors = last.reindex(result.cells.index).fillna(np.inf).to_numpy()
+        frames.append(pd.DataFrame({"method": name, "step_size": step_sizes(settings), "error": errors}))
+        start = float(result.history["loss"].iloc[0])
+        frames.append(pd.DataFrame({"method": [name], "step_size": [0.0], "error": [start]}))
+    return pd.concat(frames, ignore_index=True).assign(
+        **{**case.model_dump(), "clients": float(case.clients)}, seed=seed
+    )
+
+
+def limits(settings: LowerBound) -> pd.DataFrame:
+    """The errors with infinitely many clients, for the numbers of rounds and of local steps of `settings.limit`."""
+    etas, grid = np.concatenate([[0.0], step_sizes(settings)]), settings.limit
+    wanted = [(k, r) for k in grid.local_steps for r in grid.rounds]
+    alone = single_client_paths(settings, etas, sorted({k * r for k, r in wanted}))
+    frames = []
+    for k in grid.local_steps:
+        drifts = average_drifts(settings, etas, k, grid.rounds)
+        for r in grid.rounds:
+            mu = lower_bound_modulus(constants(settings), Setting(1, r, k))
+            first = {"FedAvg": drifts[r], "MB-SGD": 0.0 * etas, "one client": alone[k * r]}
+            for name, noisy in first.items():
+                errors = noisy + _quadratic_part(settings, mu, etas, r if name == "MB-SGD" else k * r)
+                frames.append(
+                    pd.DataFrame({"method": name, "step_size": etas, "error": errors, "local_steps": k, "rounds": r})
+                )
+    return pd.concat(frames, ignore_index=True).assign(clients=np.inf, heterogeneity=0.0, seed=-1)
+
+
+def average_drifts(settings: LowerBound, etas: np.ndarray, local_steps: int, rounds: Sequence[int]) -> dict[int, Any]:
+    r"""F^(1) = L/24 psi(x_1) of FedAvg with infinitely many clients after some numbers of rounds, for every step size.
+
+    With x_1 = eta sigma y a step is y <- y - a psi'(y) + N(0, 1), a = eta L / 24, and a round takes y to E[y after K steps].
+    """
+    out = {r: np.zeros(len(etas)) for r in rounds}
+    reach = REACH * local_steps**0.5
+    y = np.arange(-np.ceil(reach / SPACING), np.ceil(reach / SPACING) + 1) * SPACING
+    for i, eta in enumerate(etas):
+        moved = y - eta * settings.smoothness / 24 * np.where(y >= 0, 2, 1) * y
+        kernel = np.exp(-((y[None, :] - moved[:, None]) ** 2) / 2)
+        kernel /= kernel.sum(axis=1, keepdims=True)
+        mean = y
+        for _ in range(local_steps):
+            mean = kernel @ mean
+        place = 0.0
+        for r in range(1, max(rounds) + 1):
+            place = float(np.interp(place, y, mean))
+            if r in out:
+                out[r][i] = settings.smoothness / 24 * _psi(eta * settings.noise * place)
+    return out
+
+
+def single_client_paths(settings: LowerBound, etas: np.ndarray, steps: Sequence[int]) -> dict[int, np.ndarray]:
+    """E F^(1) of SGD after some numbers of steps, for every step size, as a mean over paths that share their noise."""
+    random, x, out = np.random.default_rng(settings.seeds[0]), np.zeros((len(etas), settings.limit.paths)), {}
+    pull, push = etas[:, None] * settings.smoothness / 24, etas[:, None] * settings.noise
+    for t in range(1, max(steps) + 1):
+        x -= pull * (1.5 * x + 0.5 * np.abs(x)) + push * random.standard_normal(settings.limit.paths)
+        if t in steps:
+            out[t] = settings.smoothness / 24 * _psi(x).mean(axis=1)
+    return out
+
+
+def tune(settings: LowerBound, history: Any) -> pd.DataFrame:
+    """The best step size of each method in each setting, by the mean over seeds, and its error over mu B^2."""
+    means: Any = history.groupby(["method", *RUN, "step_size"], sort=False)["error"].mean().reset_index()
+    best = means.loc[means.groupby(["method", *RUN], sort=False)["error"].idxmin()].reset_index(drop=True)
+    moduli = [
+        lower_bound_modulus(constants(settings, row.heterogeneity), Setting(1, int(row.rounds), int(row.local_steps)))
+        for row in best.itertuples()
+    ]
+    order = np.array(moduli) * settings.distance**2
+    return best.assign(order=order, constant=best["error"] / order)
+
+
+def _quadratic_part(settings: LowerBound, mu: float, etas: np.ndarray, steps: int) -> np.ndarray:
+    """F^(2) + F^(3) after gradient steps from B/2."""
+    with np.errstate(over="ignore"):
+        parts = [h / 2 * ((1 - etas * h) ** steps * settings.distance / 2) ** 2 for h in (mu, settings.smoothness)]
+    return parts[0] + parts[1]
+
+
+def _psi(x: Any) -> Any:
+    return np.where(x >= 0, 1.0, 0.5) * x**2
+
+
+def _part(case: Any) -> str:
+    return f"M{case.clients}-K{case.local_steps}-R{case.rounds}-Z{case.heterogeneity:g}"
+
+
+def _of(best: Any, method: str, limit: bool | None = None) -> Any:
+    own = best[best["method"] == method]
+    return own if limit is None else own[np.isinf(own["clients"]) == limit]
+
+
+def _slopes(settings: LowerBound, best: pd.DataFrame) -> dict[str, float]:
+    """Exponents of FedAvg's best error in R at the first K of the fit, and in K at the last R, in the limit."""
+    grid, own = settings.limit, _of(best, "FedAvg", limit=True)
+    own = own[(own["local_steps"] >= grid.fit_local_steps) & (own["rounds"] >= grid.fit_rounds)]
+    lines = {
+        "rounds": own[own["local_steps"] == grid.fit_local_steps],
+        "local_steps": own[own["rounds"] == settings.limit.rounds[-1]],
+    }
+    return {name: float(np.polyfit(np.log(part[name]), np.log(part["error"]), 1)[0]) for name, part in lines.items()}
+
+
+def _table(best: Any) -> pd.DataFrame:
+    wide = best.pivot(index=RUN, columns="method", values="error")
+    own = _of(best, "FedAvg").set_index(RUN)[["step_size", "constant"]]
+    return wide.join(own.rename(columns={"step_size": "FedAvg_step_size"})).reset_index()
+
+
+def _verdicts(settings: LowerBound, best: Any, slopes: dict[str, float]) -> list[Verdict]:
+    fed, at_limit = _of(best, "FedAvg"), _of(best, "FedAvg", limit=True).set_index(RUN)["error"]
+    batch = _of(best, "MB-SGD", limit=True).set_index(RUN)["error"]
+    alone = _of(best, "one client", limit=True).set_index(RUN)["error"]
+    lead = at_limit / np.minimum(batch, alone)
+    behind = lead[lead < 1]
+    by_rounds = lead.reset_index().pivot(index="local_steps", columns="rounds", values="error").sort_index(axis=1)
+    widens = bool((by_rounds.diff(axis=1).iloc[:, 1:] > 0).all(axis=None) and by_rounds.iloc[:, -1].min() > 1)
+    lowest = fed.loc[fed["constant"].idxmin()]
+    late = (
+        _of(best, "FedAvg", limit=True)
+        .pivot(index="local_steps", columns="rounds", values="constant")
+        .sort_index(axis=1)
+    )
+    kept = (late.iloc[:, -1] / late.iloc[:, -2]).min()
+    return [
+        Verdict.of(
+            "with any step size FedAvg's error is at least a constant times mu B^2",
+            f"the constant is between {lowest['constant']:.3g} (K = {lowest['local_steps']:g}, R = {lowest['rounds']:g}) and "
+            f"{fed['constant'].max():.3g} in {len(fed)} settings; "
+            f"from the last but one R to the last it changes by a factor of {kept:.3f} or more",
+            bool(kept > 0.95),
+        ),
+        Verdict.of(
+            "the error of FedAvg goes like R^(-2/3)",
+            f"exponent {slopes['rounds']:.3f} in R at K = {settings.limit.fit_local_steps}",
+            abs(slopes["rounds"] + 2 / 3) < 0.05,
+        ),
+        Verdict.of(
+            "the error of FedAvg goes like K^(-1/3)",
+            f"exponent {slopes['local_steps']:.3f} in K at R = {settings.limit.rounds[-1]}",
+            abs(slopes["local_steps"] + 1 / 3) < 0.05,
+        ),
+        Verdict.of(
+            "the better of minibatch SGD and SGD of one client has the better rate in R, with many clients",
+            f"FedAvg's error over theirs {'grows' if widens else 'does not grow'} with R for every K, from {lead.min():.3g} to "
+            f"{lead.max():.3g}; below 1 in {len(behind)} of {len(lead)} settings",
+            widens,
+        ),
+    ]
+
+
+def _draw_step_sizes(settings: LowerBound, history: Any, best: Any, target: Path) -> None:
+    """The error against the step size: too small is slow, too large drifts, and what lies between is not low enough."""
+    chosen = [("simulated", case) for case in settings.cases[-2:]]
+    title = f"{settings.title}: all step sizes"
+    with panels(len(chosen) + 1, target, title, width=4.6, height=3.9, share_y=True) as axes:
+        for axis, (_, case) in zip(axes, chosen, strict=False):
+            key = (float(case.clients), case.local_steps, case.rounds, case.heterogeneity)
+            extra = f", $\\zeta_*$ = {case.heterogeneity:g}" if case.heterogeneity else ""
+            _draw_curves(
+                axis, history, best, key, f"M = {case.clients}, K = {case.local_steps}, R = {case.rounds}{extra}"
+            )
+        k, r = settings.limit.fit_local_steps, settings.limit.rounds[-1]
+        _draw_curves(axes[-1], history, best, (np.inf, k, r, 0.0), f"M = $\\infty$, K = {k}, R = {r}")
+        axes[0].set_ylabel("error $E\\,F(x^{(R,0)}) - F^*$")
+        axes[0].set_ylim(1e-6 * settings.smoothness * settings.distance**2, settings.smoothness * settings.distance**2)
+        for axis in axes:
+            axis.set_xlim(1e-5 / settings.smoothness, 10 / settings.smoothness)
+        legend_below(axes)
+
+
+def _draw_curves(axis: Axes, history: Any, best: Any, key: tuple[float, ...], title: str) -> None:
+    part = history[(history[RUN] == list(key)).all(axis=1)]
+    means: Any = part.groupby(["method", "step_size"])["error"].mean()
+    for name, look in LOOK.items():
+        drawn = means[name] if name in means.index.levels[0] else means.iloc[:0]
+        drawn = drawn.clip(upper=1e9)  # so that divergence is a line upwards
+        axis.plot(
+            drawn.index, drawn.to_numpy(), label=name, color=look["color"], linewidth=2.4 if name == "FedAvg" else 1.6
+        )
+    own = best[(best[RUN] == list(key)).all(axis=1)].set_index("method").loc["FedAvg"]
+    axis.plot(own["step_size"], own["error"], "o", color=LOOK["FedAvg"]["color"], markersize=7, markeredgecolor="white")
+    axis.axhline(own["order"], color="#555555", linestyle=(0, (5, 4)), linewidth=1.2, label="$\\mu B^2$")
+    axis.set(xscale="log", yscale="log", title=title, xlabel="step size")
+
+
+def _draw_rates(settings: LowerBound, best: Any, slopes: dict[str, float], target: Path) -> None:
+    """The best errors against R and against K, with infinitely many clients."""
+    limit = best[np.isinf(best["clients"])]
+    k, r = settings.limit.fit_local_steps, settings.limit.rounds[-1]
+    views = [
+        (
+            "rounds",
+            limit[limit["local_steps"] == k],
+            f"K = {k}: FedAvg like $R^{{{slopes['rounds']:.2f}}}$",
+            "rounds R",
+        ),
+        (
+            "local_steps",
+            limit[limit["rounds"] == r],
+            f"R = {r}: FedAvg like $K^{{{slopes['local_steps']:.2f}}}$",
+            "local steps K",
+        ),
+    ]
+    with panels(2, target, f"{settings.title}: the best step size", width=5.4, height=4.1, share_y=True) as axes:
+        for axis, (column, part, title, label) in zip(axes, views, strict=True):
+            for name, look in LOOK.items():
+                own = part[(part["method"] == name) & (part["error"] > FLOOR)].sort_values(column)
+                axis.plot(own[column], own["error"], label=name, markersize=5.5, **look)
+            own = part[part["method"] == "FedAvg"].sort_values(column)
+            floor = own["order"] * own["constant"].min()
+            look: dict[str, Any] = {"color": "#555555", "linestyle": (0, (5, 4)), "linewidth": 1.2}
+            axis.plot(own[column], floor, label="lower bound with the measured constant", **look)
+            axis.set(yscale="log", title=title, xlabel=label)
+            powers_of_two(axis, own[column].tolist())
+        axes[0].set_ylabel("error with the best step size")
+        legend_below(axes)
