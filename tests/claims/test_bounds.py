@@ -30,12 +30,10 @@ from fedlocal.theory.composite_bounds import (
 )
 from fedlocal.theory.estimate import estimate
 from fedlocal.theory.exact_bias import Gaussian, Uniform, exact_bias
-from fedlocal.theory.fed_ac_bounds import (
-    fed_ac_one_bound,
+from fedlocal.theory.fed_ac_bounds import fed_ac_one_bound, fed_ac_two_bound, fed_ac_two_third_order_bound
+from fedlocal.theory.fed_ac_convex_bounds import (
     fed_ac_one_convex_bound,
-    fed_ac_two_bound,
     fed_ac_two_convex_bound,
-    fed_ac_two_third_order_bound,
     fed_ac_two_third_order_convex_bound,
 )
 from fedlocal.theory.fed_ac_stability import (

@@ -12,7 +12,8 @@ from fedlocal.cli import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+THEORY = (ROOT / "docs/theory.md").read_text()
+PYTHON = re.findall(r"```python\n(.*?)```", README + THEORY, re.DOTALL)
 COMMANDS = [
     line.split("#")[0].split()
     for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
@@ -20,7 +21,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("code", PYTHON, ids=["first", "own_data", "sweep"])
+@pytest.mark.parametrize("code", PYTHON, ids=["first", "own_data", "sweep", "bounds", "advice", "shadow"])
 def test_python_in_the_readme_runs(code: str):
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -29,10 +30,12 @@ def test_python_in_the_readme_runs(code: str):
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c[0] == "fedlocal" and c[1] != "demo"], ids=" ".join)
 def test_fedlocal_commands_in_the_readme_run(command: list[str], tmp_path: Path):
-    where = ["--directory", str(tmp_path)] if command[1] == "run" and command[2] != "--help" else []
+    where = ["--directory", str(tmp_path)] if command[1] in ("run", "advise") and command[2] != "--help" else []
     result = CliRunner().invoke(app, [*command[1:], *where])
     assert result.exit_code == 0, result.output
-    if where:
+    if command[1] == "advise":
+        assert (tmp_path / "figure.png").exists()
+    elif where:
         assert "holds" in result.output
         assert list(tmp_path.glob("*/figure*.png"))
 

@@ -69,17 +69,13 @@ def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str 
     words = [str(c) for c in features if not pd.api.types.is_numeric_dtype(features[c])]
     if words:
         raise ValueError(f"read_examples: column {words[0]!r} of {path} holds no numbers; encode or drop it first")
-    numbers = features.join(pd.to_numeric(table[target], errors="coerce"))
-    empty = [str(c) for c in numbers if numbers[c].isna().any()]
+    targets = np.asarray(pd.to_numeric(table[target], errors="coerce"), np.float64)
+    empty = [*features.columns[features.isna().any(axis=0)], *([target] if np.isnan(targets).any() else [])]
     if empty:
         raise ValueError(
             f"read_examples: column {empty[0]!r} of {path} has cells that are no numbers; impute or drop them"
         )
-    return Examples(
-        features.to_numpy(np.float64),
-        numbers[target].to_numpy(np.float64),
-        None if sites is None else table[sites].to_numpy(),
-    )
+    return Examples(features.to_numpy(np.float64), targets, None if sites is None else table[sites].to_numpy())
 
 
 def _from_arrays(path: Path) -> Examples:

@@ -7,31 +7,24 @@ the average after K noisy steps is an expectation, which K applications of a tra
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from fedlocal.engines import DivergenceWarning, sweep
 from fedlocal.experiments.claims import Verdict
+from fedlocal.experiments.lower_bound_figures import draw_rates, draw_step_sizes
 from fedlocal.experiments.outcome import Outcome
 from fedlocal.experiments.schema import LowerBound
 from fedlocal.experiments.store import Store
 from fedlocal.methods import FedAvg, MinibatchSGD
-from fedlocal.report.figures import COLORS, MARKERS, legend_below, panels, powers_of_two
 from fedlocal.theory.bound import Constants, Setting
-from fedlocal.theory.instances import lower_bound_instance, lower_bound_modulus
+from fedlocal.theory.instances import lower_bound_instance
+from fedlocal.theory.lower_bounds import lower_bound_curvature
 
 RUN = ["clients", "local_steps", "rounds", "heterogeneity"]
-LOOK = {
-    "FedAvg": {"color": COLORS["FedAvg"], "marker": MARKERS["FedAvg"]},
-    "MB-SGD": {"color": COLORS["MB-AC-SGD"], "marker": MARKERS["MB-SGD"]},
-    "one client": {"color": COLORS["FedAc-vanilla"], "marker": "D"},
-}
 SPACING, REACH = 0.25, 9.0  # of the kernel's grid, in standard deviations of one step and of all
-FLOOR = 1e-9  # of the figures
 
 
 def study(settings: LowerBound, store: Store, elsewhere: Any) -> Outcome:
@@ -53,8 +46,8 @@ def study(settings: LowerBound, store: Store, elsewhere: Any) -> Outcome:
         _table(best),
         _verdicts(settings, best, slopes),
         {
-            "figure-step-sizes": lambda target: _draw_step_sizes(settings, history, best, target),
-            "figure-rates": lambda target: _draw_rates(settings, best, slopes, target),
+            "figure-step-sizes": lambda target: draw_step_sizes(settings, history, best, target),
+            "figure-rates": lambda target: draw_rates(settings, best, slopes, target),
         },
         notes=[
             "error: E F(x^(R,0)) - F* with the best step size of a grid with 0 and everything from 1e-6 to 10 over L",
@@ -120,7 +113,7 @@ def limits(settings: LowerBound) -> pd.DataFrame:
     for k in grid.local_steps:
         drifts = average_drifts(settings, etas, k, grid.rounds)
         for r in grid.rounds:
-            mu = lower_bound_modulus(constants(settings), Setting(1, r, k))
+            mu = lower_bound_curvature(constants(settings), Setting(1, r, k))
             first = {"FedAvg": drifts[r], "MB-SGD": 0.0 * etas, "one client": alone[k * r]}
             for name, noisy in first.items():
                 errors = noisy + _quadratic_part(settings, mu, etas, r if name == "MB-SGD" else k * r)
@@ -169,7 +162,7 @@ def tune(settings: LowerBound, history: Any) -> pd.DataFrame:
     means: Any = history.groupby(["method", *RUN, "step_size"], sort=False)["error"].mean().reset_index()
     best = means.loc[means.groupby(["method", *RUN], sort=False)["error"].idxmin()].reset_index(drop=True)
     moduli = [
-        lower_bound_modulus(constants(settings, row.heterogeneity), Setting(1, int(row.rounds), int(row.local_steps)))
+        lower_bound_curvature(constants(settings, row.heterogeneity), Setting(1, int(row.rounds), int(row.local_steps)))
         for row in best.itertuples()
     ]
     order = np.array(moduli) * settings.distance**2
@@ -253,71 +246,3 @@ def _verdicts(settings: LowerBound, best: Any, slopes: dict[str, float]) -> list
             widens,
         ),
     ]
-
-
-def _draw_step_sizes(settings: LowerBound, history: Any, best: Any, target: Path) -> None:
-    """The error against the step size: too small is slow, too large drifts, and what lies between is not low enough."""
-    chosen = [("simulated", case) for case in settings.cases[-2:]]
-    title = f"{settings.title}: all step sizes"
-    with panels(len(chosen) + 1, target, title, width=4.6, height=3.9, share_y=True) as axes:
-        for axis, (_, case) in zip(axes, chosen, strict=False):
-            key = (float(case.clients), case.local_steps, case.rounds, case.heterogeneity)
-            extra = f", $\\zeta_*$ = {case.heterogeneity:g}" if case.heterogeneity else ""
-            _draw_curves(
-                axis, history, best, key, f"M = {case.clients}, K = {case.local_steps}, R = {case.rounds}{extra}"
-            )
-        k, r = settings.limit.fit_local_steps, settings.limit.rounds[-1]
-        _draw_curves(axes[-1], history, best, (np.inf, k, r, 0.0), f"M = $\\infty$, K = {k}, R = {r}")
-        axes[0].set_ylabel("error $E\\,F(x^{(R,0)}) - F^*$")
-        axes[0].set_ylim(1e-6 * settings.smoothness * settings.distance**2, settings.smoothness * settings.distance**2)
-        for axis in axes:
-            axis.set_xlim(1e-5 / settings.smoothness, 10 / settings.smoothness)
-        legend_below(axes)
-
-
-def _draw_curves(axis: Axes, history: Any, best: Any, key: tuple[float, ...], title: str) -> None:
-    part = history[(history[RUN] == list(key)).all(axis=1)]
-    means: Any = part.groupby(["method", "step_size"])["error"].mean()
-    for name, look in LOOK.items():
-        drawn = means[name] if name in means.index.levels[0] else means.iloc[:0]
-        drawn = drawn.clip(upper=1e9)  # so that divergence is a line upwards
-        axis.plot(
-            drawn.index, drawn.to_numpy(), label=name, color=look["color"], linewidth=2.4 if name == "FedAvg" else 1.6
-        )
-    own = best[(best[RUN] == list(key)).all(axis=1)].set_index("method").loc["FedAvg"]
-    axis.plot(own["step_size"], own["error"], "o", color=LOOK["FedAvg"]["color"], markersize=7, markeredgecolor="white")
-    axis.axhline(own["order"], color="#555555", linestyle=(0, (5, 4)), linewidth=1.2, label="$\\mu B^2$")
-    axis.set(xscale="log", yscale="log", title=title, xlabel="step size")
-
-
-def _draw_rates(settings: LowerBound, best: Any, slopes: dict[str, float], target: Path) -> None:
-    """The best errors against R and against K, with infinitely many clients."""
-    limit = best[np.isinf(best["clients"])]
-    k, r = settings.limit.fit_local_steps, settings.limit.rounds[-1]
-    views = [
-        (
-            "rounds",
-            limit[limit["local_steps"] == k],
-            f"K = {k}: FedAvg like $R^{{{slopes['rounds']:.2f}}}$",
-            "rounds R",
-        ),
-        (
-            "local_steps",
-            limit[limit["rounds"] == r],
-            f"R = {r}: FedAvg like $K^{{{slopes['local_steps']:.2f}}}$",
-            "local steps K",
-        ),
-    ]
-    with panels(2, target, f"{settings.title}: the best step size", width=5.4, height=4.1, share_y=True) as axes:
-        for axis, (column, part, title, label) in zip(axes, views, strict=True):
-            for name, look in LOOK.items():
-                own = part[(part["method"] == name) & (part["error"] > FLOOR)].sort_values(column)
-                axis.plot(own[column], own["error"], label=name, markersize=5.5, **look)
-            own = part[part["method"] == "FedAvg"].sort_values(column)
-            floor = own["order"] * own["constant"].min()
-            look: dict[str, Any] = {"color": "#555555", "linestyle": (0, (5, 4)), "linewidth": 1.2}
-            axis.plot(own[column], floor, label="lower bound with the measured constant", **look)
-            axis.set(yscale="log", title=title, xlabel=label)
-            powers_of_two(axis, own[column].tolist())
-        axes[0].set_ylabel("error with the best step size")
-        legend_below(axes)

@@ -19,7 +19,8 @@ from fedlocal.experiments.schema import Rates
 from fedlocal.experiments.store import Store
 from fedlocal.problems.oracle import piecewise_quadratic
 from fedlocal.theory.bound import Constants, Setting
-from fedlocal.theory.instances import log_cosh_instance, lower_bound_modulus, piecewise_instance
+from fedlocal.theory.instances import log_cosh_instance, piecewise_instance
+from fedlocal.theory.lower_bounds import lower_bound_curvature
 from fedlocal.theory.rates import CONVERGENCE, Term
 
 CLOSE = 0.1  # exponents
@@ -256,7 +257,7 @@ def _started(settings: Rates, case: Case, own: Cells, k: int, r: int) -> np.ndar
     """(cells,): the error of the noiseless coordinate with the worst curvature; on the text's problem that of its two."""
     if case.instance == "lower bound":
         smooth, distance = settings.lower_bound_smoothness, settings.distance
-        mu = lower_bound_modulus(Constants(smooth, settings.noise, distance), Setting(1, r, k))
+        mu = lower_bound_curvature(Constants(smooth, settings.noise, distance), Setting(1, r, k))
         return quadratic_errors(own, np.array([mu, smooth]), distance / 2, k * r)[0].sum(axis=1)
     distance = 1.0 if case.strong else settings.distance
     return quadratic_errors(own, _curvatures(settings, case), distance, k * r)[0].max(axis=1)

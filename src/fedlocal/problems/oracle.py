@@ -83,7 +83,7 @@ def quadratics(matrices: Any, optima: Any, noise_std: Scalar = 0.0) -> Oracle:
         )
 
     return Oracle(
-        jax.tree_util.Partial(_quadratic, matrices, optima),
+        jax.tree_util.Partial(quadratic_value, matrices, optima),
         noise=normal_noise(noise_std),
         num_clients=len(matrices),
         init_fn=jax.tree_util.Partial(_zeros, optima[0]),
@@ -100,26 +100,26 @@ def piecewise_quadratic(
     >>> [round(float(piecewise_quadratic().value(jnp.array(x), 0)), 6) for x in (2.0, -2.0)]
     [4.0, 0.4]
     """
-    value = jax.tree_util.Partial(_piecewise, right, left)
+    value = jax.tree_util.Partial(piecewise_value, right, left)
     start = jax.tree_util.Partial(_zeros, jnp.zeros(()))
     return Oracle(value, noise=normal_noise(noise_std), num_clients=num_clients, init_fn=start)
 
 
 def normal_noise(noise_std: Scalar) -> Callable[[jax.Array, Params, jax.Array], Params]:
     """Independent normal noise of the same standard deviation in every coordinate of every client."""
-    return jax.tree_util.Partial(_normal, checks.number("normal_noise", "noise_std", noise_std, at_least=0))
+    return jax.tree_util.Partial(normal_draw, checks.number("normal_noise", "noise_std", noise_std, at_least=0))
 
 
-def _quadratic(matrices: jax.Array, optima: jax.Array, x: jax.Array, client: jax.Array) -> jax.Array:
+def quadratic_value(matrices: jax.Array, optima: jax.Array, x: jax.Array, client: jax.Array) -> jax.Array:
     shift = x - optima[client]
     return shift @ matrices[client] @ shift / 2
 
 
-def _piecewise(right: Scalar, left: Scalar, x: jax.Array, client: jax.Array) -> jax.Array:
+def piecewise_value(right: Scalar, left: Scalar, x: jax.Array, client: jax.Array) -> jax.Array:
     return jnp.where(x >= 0, right, left) * x**2
 
 
-def _normal(noise_std: Scalar, key: jax.Array, x: Params, client: jax.Array) -> Params:
+def normal_draw(noise_std: Scalar, key: jax.Array, x: Params, client: jax.Array) -> Params:
     return jax.tree.map(lambda a: noise_std * a, optax.tree.random_like(key, x, jax.random.normal))
 
 

@@ -16,12 +16,14 @@ from fedlocal.theory.estimate import Estimate, estimate
 from fedlocal.theory.exact_bias import Gaussian, Uniform, exact_bias, exact_law
 from fedlocal.theory.fed_ac_bounds import (
     fed_ac_one_bound,
-    fed_ac_one_convex_bound,
     fed_ac_two_bound,
-    fed_ac_two_convex_bound,
     fed_ac_two_third_order_bound,
-    fed_ac_two_third_order_convex_bound,
     minibatch_ac_sgd_bound,
+)
+from fedlocal.theory.fed_ac_convex_bounds import (
+    fed_ac_one_convex_bound,
+    fed_ac_two_convex_bound,
+    fed_ac_two_third_order_convex_bound,
 )
 from fedlocal.theory.fed_ac_stability import (
     fed_ac_one_discrepancy_bound,

@@ -14,12 +14,11 @@ from fedlocal.theory.composite_bounds import (
 )
 from fedlocal.theory.fed_ac_bounds import (
     fed_ac_one_bound,
-    fed_ac_one_convex_bound,
     fed_ac_two_bound,
-    fed_ac_two_convex_bound,
     fed_ac_two_third_order_bound,
     minibatch_ac_sgd_bound,
 )
+from fedlocal.theory.fed_ac_convex_bounds import fed_ac_one_convex_bound, fed_ac_two_convex_bound
 from fedlocal.theory.fed_avg_bounds import (
     fed_avg_convex_bound,
     fed_avg_non_convex_bound,

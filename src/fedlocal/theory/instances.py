@@ -10,7 +10,8 @@ from jax.tree_util import Partial
 from fedlocal import checks
 from fedlocal.core import Scalar
 from fedlocal.problems.oracle import Oracle, piecewise_quadratic
-from fedlocal.theory.bound import Constants, Setting
+from fedlocal.theory.bound import Constants, Setting, known
+from fedlocal.theory.lower_bounds import lower_bound_curvature
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)  # for phi near 0, where its closed form cancels
 
@@ -20,8 +21,9 @@ def lower_bound_instance(constants: Constants, setting: Setting) -> Oracle:
 
         F_m(x) = L/24 psi(x_1) + mu/2 x_2^2 + L/2 x_3^2 + F_m^(4)(x_4),
 
-    psi(x) = x^2 for x >= 0 and x^2/2 for x < 0, mu that of `lower_bound_modulus`, F_m^(4) those of `heterogeneous_instance` with
-    zeta_*, and noise N(0, sigma^2) on the first coordinate of the gradient alone. The start is (0, B/2, B/2, 0), the optimum 0.
+    psi(x) = x^2 for x >= 0 and x^2/2 for x < 0, mu that of `lower_bound_curvature`, F_m^(4) those of `heterogeneous_instance`
+    with zeta_*, and noise N(0, sigma^2) on the first coordinate of the gradient alone. The start is (0, B/2, B/2, 0), the
+    optimum 0.
 
     Reference: dissertation, equations fedavg:lb:f to fedavg:lb:f4. Differs from it: without heterogeneity the fourth part is
     that of the average client for all of them; the text's has two curvatures even then, so it is not homogeneous.
@@ -33,43 +35,16 @@ def lower_bound_instance(constants: Constants, setting: Setting) -> Oracle:
     >>> [problem.full_gradient(jnp.zeros(4), m).tolist() for m in (0, 1)]
     [[0.0, 0.0, 0.0, -0.5], [0.0, 0.0, 0.0, 0.5]]
     """
-    zeta = _optimum_heterogeneity("lower_bound_instance", constants)
+    zeta = known("lower_bound_instance", constants, "optimum_heterogeneity")
     slopes, curvatures = _fourth_part("lower_bound_instance", constants.smoothness, zeta, setting.clients)
     start = jnp.array([0.0, constants.distance / 2, constants.distance / 2, 0.0])
-    mu = lower_bound_modulus(constants, setting)
+    mu = lower_bound_curvature(constants, setting)
     return Oracle(
         Partial(_four_parts, constants.smoothness, mu, slopes, curvatures),
         noise=Partial(_first_coordinate, constants.noise),
         num_clients=setting.clients,
         init_fn=Partial(_given, start),
     )
-
-
-def lower_bound_modulus(constants: Constants, setting: Setting) -> float:
-    r"""The curvature mu of the second coordinate of `lower_bound_instance`: mu B^2 is the order of the lower bound,
-
-        2 mu B^2 = max{ min{sigma B / sqrt(KR), L^(1/3) sigma^(2/3) B^(4/3) / (K^(1/3) R^(2/3)), L B^2},
-                        min{zeta_*^2 / L, L^(1/3) zeta_*^(2/3) B^(4/3) / R^(2/3), L B^2},  L B^2 / (KR) }.
-
-    Reference: dissertation, equation fedavg:lb:f2:2. Differs from it: nothing.
-
-    >>> round(lower_bound_modulus(Constants(1.0, noise=1.0, distance=1.0), Setting(2, rounds=64, local_steps=8)), 12)
-    0.015625
-    """
-    zeta = _optimum_heterogeneity("lower_bound_modulus", constants)
-    smooth, sigma, distance = constants.smoothness, constants.noise, constants.distance
-    if distance <= 0:
-        raise ValueError(f"lower_bound_modulus: constants.distance must be > 0, got {distance}")
-    rounds, steps = setting.rounds, setting.rounds * setting.local_steps
-    slow = smooth ** (1 / 3) * distance ** (4 / 3) / rounds ** (2 / 3)
-    everything = smooth * distance**2
-    noisy = min(
-        sigma * distance / math.sqrt(steps),
-        slow * sigma ** (2 / 3) / setting.local_steps ** (1 / 3),
-        everything,
-    )
-    heterogeneous = min(zeta**2 / smooth, slow * zeta ** (2 / 3), everything)
-    return max(noisy, heterogeneous, everything / steps) / (2 * distance**2)
 
 
 def piecewise_instance(smoothness: Scalar, noise: Scalar) -> Oracle:
@@ -141,12 +116,6 @@ def heterogeneous_drift(smoothness: float, heterogeneity: float, step_size: floa
 def _lost(part: float, times: int) -> float:
     """1 - (1 - part)^times, accurate for small parts."""
     return -math.expm1(times * math.log1p(-part)) if part < 1 else 1 - (1 - part) ** times
-
-
-def _optimum_heterogeneity(owner: str, constants: Constants) -> float:
-    if constants.optimum_heterogeneity is None:
-        raise ValueError(f"{owner}: constants.optimum_heterogeneity must be a number >= 0, got None")
-    return constants.optimum_heterogeneity
 
 
 def _fourth_part(owner: str, smoothness: float, zeta: float, clients: int) -> tuple[jax.Array, jax.Array]:

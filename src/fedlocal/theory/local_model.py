@@ -53,7 +53,7 @@ class LocalModel:
         variance = np.zeros_like(walk.turn)
         with np.errstate(over="ignore", invalid="ignore"):
             for length in _spans(rounds):
-                moment = np.einsum("ev,edvw,ew->ed", walk.asks, _outer(mean) + variance, walk.asks)
+                moment = np.sum(walk.asks * (_outer(mean) + variance), axis=(-2, -1))
                 noise = self.noise + moment @ self.uneven.T
                 for _ in range(ECHOES):  # a client's own scatter is a distance from x*, too
                     noise = self.noise + (moment + noise * walk.scatter) @ self.uneven.T
@@ -85,8 +85,11 @@ class LocalModel:
         power = np.broadcast_to(np.eye(step.shape[-1]), step.shape)
         total, flat_total, bent = np.zeros_like(gains), np.zeros_like(gains), np.zeros_like(gains)
         unit, scatter, sum_of_scatter = np.zeros_like(step), np.zeros(step.shape[:2]), np.zeros(step.shape[:2])
+        asks = np.zeros((*step.shape[:2], *keep.shape[1:]))
         with np.errstate(over="ignore", invalid="ignore"):
             for _ in range(local_steps):
+                asked = _apply(_transposed(power @ start[:, None]), np.broadcast_to(query[:, None], gains.shape))
+                asks = asks + _outer(asked) / local_steps
                 bias = (scatter * self.noise) @ self.skew.T / 2  # of the clients' mean gradient
                 bent = _apply(step, bent) + gains * bias[..., None]
                 sum_of_scatter = sum_of_scatter + scatter
@@ -96,8 +99,7 @@ class LocalModel:
             pulled = (total - flat_total) / np.maximum(self.curvature, 1e-12)[:, None] * self.pull[:, None]
             moved = -_apply(take[:, None], bent + pulled)
             turn = keep[:, None] + take[:, None] @ power @ start[:, None]
-        asks = np.einsum("es,esv->ev", query, start)
-        out = np.broadcast_to(_solution_weights(methods[0]), asks.shape)
+        out = np.broadcast_to(_solution_weights(methods[0]), keep.shape[:2])
         return Walk(turn, moved, total, unit, sum_of_scatter / local_steps, take, asks, out)
 
 
@@ -110,7 +112,7 @@ class Walk(NamedTuple):
     unit: np.ndarray  # (e, d, s, s) covariance of a client for noise of variance one
     scatter: np.ndarray  # (e, d) mean over the steps of the variance of a client's query point, likewise
     take: np.ndarray  # (e, v, s)
-    asks: np.ndarray  # (e, v) the query point at the start of a round
+    asks: np.ndarray  # (e, d, v, v) mean over the steps of q q', where the query points are q'V
     out: np.ndarray  # (e, v) the solution
 
 

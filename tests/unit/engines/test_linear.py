@@ -217,6 +217,14 @@ def test_dense_features(kind: str, intercept: bool):
 
 
 @thorough
+@pytest.mark.parametrize("kind", ["logistic", "squares"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_on_dense_features(name: str, kind: str):
+    method = METHODS[name]
+    check(problem(kind, l2_for(method), storage="dense"), method, **(STEPS | {"rounds": 3, "weights": "examples"}))
+
+
+@thorough
 def test_dense_arrays_with_few_non_zeros_are_taken_as_sparse():
     sparse = problem("squares")
     features = sparse.data.arrays[0].take(np.arange(108)).dense()
@@ -505,6 +513,17 @@ def test_float32_stays_close_over_a_thousand_steps():
         single = problem(l2=0.02)
         fused, generic = both(single, METHODS["fed_avg"], rounds=2, local_steps=1000, batch_size=1, eval_every=2)
     assert fused.x["weights"].dtype == np.float32
+    assert distance(fused.x, generic.x) < 1e-4
+
+
+@thorough
+@pytest.mark.parametrize("storage", ["sparse", "dense"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_in_float32_stays_close_over_a_thousand_steps(name: str, storage: str):
+    method = METHODS[name]
+    with jax.enable_x64(False):
+        single = problem(l2=l2_for(method), storage=storage)
+        fused, generic = both(single, method, rounds=2, local_steps=500, batch_size=1, seed=1, eval_every=2)
     assert distance(fused.x, generic.x) < 1e-4
 
 

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from fedlocal.theory.bound import Bound, Constants, Setting, tightest
 from fedlocal.theory.fed_ac_bounds import (
     fed_ac_one_bound,
-    fed_ac_one_convex_bound,
     fed_ac_two_bound,
-    fed_ac_two_convex_bound,
     fed_ac_two_third_order_bound,
-    fed_ac_two_third_order_convex_bound,
     minibatch_ac_sgd_bound,
+)
+from fedlocal.theory.fed_ac_convex_bounds import (
+    fed_ac_one_convex_bound,
+    fed_ac_two_convex_bound,
+    fed_ac_two_third_order_convex_bound,
 )
 from fedlocal.theory.fed_ac_stability import (
     fed_ac_one_discrepancy_bound,

@@ -15,9 +15,9 @@ from fedlocal.theory.instances import (
     heterogeneous_instance,
     log_cosh_instance,
     lower_bound_instance,
-    lower_bound_modulus,
     piecewise_instance,
 )
+from fedlocal.theory.lower_bounds import lower_bound_curvature
 
 CONSTANTS = Constants(smoothness=3.0, noise=0.7, distance=2.0, heterogeneity=None, optimum_heterogeneity=0.4)
 SETTING = Setting(clients=4, rounds=20, local_steps=5)
@@ -69,37 +69,10 @@ def test_it_is_homogeneous_without_heterogeneity_and_needs_even_clients_with_it(
         lower_bound_instance(CONSTANTS, Setting(clients=3, rounds=4, local_steps=2))
 
 
-@pytest.mark.parametrize(
-    ("noise", "zeta", "rounds", "local_steps", "wanted"),
-    [
-        (1.0, 0.0, 64, 8, 1 / (2 * 16)),  # 1 / (K^(1/3) R^(2/3)) = 1/32, below 1/sqrt(512)
-        (1.0, 0.0, 4, 100, 1 / 20),  # sigma B / sqrt(KR) = 1/20
-        (1e9, 0.0, 4, 100, 1.0),  # L B^2
-        (0.0, 0.0, 4, 5, 1 / 20),  # L B^2 / (KR)
-        (0.0, 1.0, 8, 100, 1 / 4),  # zeta^(2/3) / R^(2/3)
-        (0.0, 0.1, 8, 1000, 0.01),  # zeta^2 / L
-    ],
-)
-def test_the_modulus_takes_each_of_its_terms(noise: float, zeta: float, rounds: int, local_steps: int, wanted: float):
-    constants = Constants(1.0, noise, 1.0, heterogeneity=None, optimum_heterogeneity=zeta)
-    mu = lower_bound_modulus(constants, Setting(2, rounds, local_steps))
-    np.testing.assert_allclose(2 * mu, wanted, rtol=1e-12)
-
-
-def test_the_modulus_has_the_units_of_a_curvature():
-    """With x in units of c and F in units of b, mu is in units of b / c^2."""
-    b, c = 7.0, 3.0
-    scaled = Constants(3.0 * b / c**2, 0.7 * b / c, 2.0 * c, heterogeneity=None, optimum_heterogeneity=0.4 * b / c)
-    np.testing.assert_allclose(
-        lower_bound_modulus(scaled, SETTING), lower_bound_modulus(CONSTANTS, SETTING) * b / c**2, rtol=1e-12
-    )
-
-
-def test_the_modulus_names_what_is_missing():
-    with pytest.raises(ValueError, match=r"constants\.distance must be > 0, got 0"):
-        lower_bound_modulus(Constants(1.0, 1.0, 0.0), SETTING)
-    with pytest.raises(ValueError, match=r"constants\.optimum_heterogeneity must be a number >= 0, got None"):
-        lower_bound_modulus(Constants(1.0, 1.0, 1.0, heterogeneity=None, optimum_heterogeneity=None), SETTING)
+def test_its_flattest_coordinate_has_the_curvature_of_the_lower_bound():
+    problem = lower_bound_instance(CONSTANTS, SETTING)
+    curvatures = np.diag(jax.hessian(problem.value)(jnp.ones(4), 0))
+    np.testing.assert_allclose(curvatures[1], lower_bound_curvature(CONSTANTS, SETTING), rtol=1e-12)
 
 
 def test_the_piecewise_instance_has_two_curvatures():

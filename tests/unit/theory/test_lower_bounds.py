@@ -79,6 +79,23 @@ def test_curvature_by_hand():
         lower_bound_curvature(replace(constants, optimum_heterogeneity=None), ROUNDS)
 
 
+@pytest.mark.parametrize(
+    ("noise", "zeta", "rounds", "local_steps", "wanted"),
+    [
+        (1.0, 0.0, 64, 8, 1 / (2 * 16)),  # 1 / (K^(1/3) R^(2/3)) = 1/32, below 1/sqrt(512)
+        (1.0, 0.0, 4, 100, 1 / 20),  # sigma B / sqrt(KR) = 1/20
+        (1e9, 0.0, 4, 100, 1.0),  # L B^2
+        (0.0, 0.0, 4, 5, 1 / 20),  # L B^2 / (KR)
+        (0.0, 1.0, 8, 100, 1 / 4),  # zeta^(2/3) / R^(2/3)
+        (0.0, 0.1, 8, 1000, 0.01),  # zeta^2 / L
+    ],
+)
+def test_curvature_takes_each_of_its_terms(noise: float, zeta: float, rounds: int, local_steps: int, wanted: float):
+    constants = Constants(1.0, noise, 1.0, heterogeneity=None, optimum_heterogeneity=zeta)
+    mu = lower_bound_curvature(constants, Setting(2, rounds, local_steps))
+    assert 2 * mu == pytest.approx(wanted, rel=1e-12)
+
+
 @settings(max_examples=120, deadline=None)
 @given(constants=some_constants, setting=some_settings, s=sizes(0.1, 10), c=sizes(0.1, 10))
 def test_units(constants: Constants, setting: Setting, s: float, c: float):

@@ -7,12 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlocal.theory.bound import Constants, Setting
-from fedlocal.theory.fed_ac_bounds import (
-    fed_ac_one_bound,
+from fedlocal.theory.fed_ac_bounds import fed_ac_one_bound, fed_ac_two_bound, fed_ac_two_third_order_bound
+from fedlocal.theory.fed_ac_convex_bounds import (
     fed_ac_one_convex_bound,
-    fed_ac_two_bound,
     fed_ac_two_convex_bound,
-    fed_ac_two_third_order_bound,
     fed_ac_two_third_order_convex_bound,
 )
 from fedlocal.theory.fed_avg_bounds import (

@@ -25,12 +25,14 @@ from fedlocal.theory.composite_bounds import (
 )
 from fedlocal.theory.fed_ac_bounds import (
     fed_ac_one_bound,
-    fed_ac_one_convex_bound,
     fed_ac_two_bound,
-    fed_ac_two_convex_bound,
     fed_ac_two_third_order_bound,
-    fed_ac_two_third_order_convex_bound,
     minibatch_ac_sgd_bound,
+)
+from fedlocal.theory.fed_ac_convex_bounds import (
+    fed_ac_one_convex_bound,
+    fed_ac_two_convex_bound,
+    fed_ac_two_third_order_convex_bound,
 )
 from fedlocal.theory.fed_ac_stability import (
     fed_ac_one_discrepancy_bound,
@@ -50,7 +52,6 @@ from fedlocal.theory.fed_avg_bounds import (
     fed_avg_third_order_bound,
 )
 from fedlocal.theory.fed_avg_stability import client_discrepancy_bound, fourth_order_discrepancy_bound, shadow_bound
-from fedlocal.theory.instances import lower_bound_modulus
 from fedlocal.theory.lower_bounds import fed_avg_lower_bound, lower_bound_curvature
 from fedlocal.theory.minibatch_bounds import best_of_two, minibatch_sgd_bound, single_client_sgd_bound
 from fedlocal.theory.rates import rates
@@ -382,10 +383,6 @@ ROWS = {
     ),
     "curvature": Row(
         lambda a: lower_bound_curvature(a.constants(), a.setting),
-        lambda a: [text.lb_mu(a.L, a.sigma, a.zeta, a.B, a.K, a.R)],
-    ),
-    "curvature of the instance": Row(
-        lambda a: lower_bound_modulus(a.constants(), a.setting),
         lambda a: [text.lb_mu(a.L, a.sigma, a.zeta, a.B, a.K, a.R)],
     ),
     # ---------------------------------------------------------------- iterate bias: minima, so one number
