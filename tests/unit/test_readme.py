@@ -59,3 +59,13 @@ def test_make_commands_in_the_readme_are_targets():
 def test_links_and_pictures_exist():
     for target in re.findall(r"\]\(([^)]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_tests_that_the_errata_name_exist():
+    errata = (ROOT / "docs/errata.md").read_text()
+    named = re.findall(r"`([a-z0-9_/]*\.py)(?:::(test_\w+))?`", errata) + re.findall(r"`()::(test_\w+)`", errata)
+    every = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 30
+    for path, name in named:
+        assert not path or (ROOT / "tests" / path).exists(), path
+        assert not name or f"def {name}(" in every, name

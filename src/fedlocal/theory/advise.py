@@ -203,7 +203,7 @@ def advise(
     families = NON_CONVEX if not convex else COMPOSITE if regularizer is not None else SMOOTH
     model = around(problem, found.solution, start, p, batch_size, regularizer, seed) if convex else None
     fraction = None if clients in (None, problem.num_clients) else clients / problem.num_clients
-    search = Search(found, model, fraction, rounds, most, regularizer, clients or problem.num_clients)
+    search = Search(found, model, fraction, rounds, most, regularizer, _alike(p, fraction))
     with ProgressBar("advise", len(families), progress) as bar:
         choices = []
         for i, family in enumerate(families):
@@ -233,7 +233,7 @@ class Search:
     rounds: int
     most_steps: int
     regularizer: Regularizer | None
-    clients: int
+    clients: int  # of equal weight, that average as much noise away
 
     def best(self, family: Family) -> Choice:
         """The choice with the smallest prediction; with the smallest bound where nothing can be predicted."""
@@ -241,8 +241,9 @@ class Search:
         return min(candidates, key=lambda choice: choice.score)
 
     def _with(self, family: Family, local_steps: int) -> Choice:
-        setting = Setting(self.clients, self.rounds, local_steps)
-        guarantee = family.guarantee(self.found.constants, setting)
+        guarantee = None  # the theorems let all clients take part, where they differ
+        if self.fraction is None or self.found.constants.heterogeneity == 0:
+            guarantee = family.guarantee(self.found.constants, Setting(self.clients, self.rounds, local_steps))
         if self.model is None:
             step_size = 1 / (4 * self.found.local.smoothness)
             if guarantee is not None and guarantee.step_size is not None:
@@ -306,6 +307,11 @@ def _pilot(problem: AbstractProblem, choice: Choice, optimum: float, options: di
         return replace(choice, measured=math.inf)
     best = min(errors, key=errors.__getitem__)
     return replace(choice, numbers=replace(numbers, step_size=best), measured=errors[best])
+
+
+def _alike(p: np.ndarray, fraction: float | None) -> int:
+    """As many clients of equal weight leave the same variance in their mean."""
+    return max(1, int((fraction or 1.0) / np.sum(p**2) + 1e-9))
 
 
 def _usual_steps(problem: AbstractProblem, batch_size: int | None) -> int:

@@ -107,6 +107,9 @@ def test_clients_that_differ_and_take_turns():
     assert found.options["clients_per_round"] == 2
     everyone = fl.advise(problem, rounds=10, local_steps=4, progress=False)
     assert everyone.best.score < found.best.score
+    assert everyone.best.guarantee is not None
+    assert found.best.guarantee is None  # the theorems let all clients take part
+    assert any("no theorem" in warning for warning in found.warnings)
 
 
 def test_separable_classes_have_no_optimum_and_that_is_said():
