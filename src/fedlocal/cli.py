@@ -170,7 +170,10 @@ def compare(
 )
 def advise(
     data: Annotated[
-        str, typer.Argument(help="A data set of `fedlocal data list`, or a CSV, Parquet, npz or LIBSVM file.")
+        str,
+        typer.Argument(
+            help="A data set of `fedlocal data list` with two classes, or a CSV, Parquet, npz or LIBSVM file."
+        ),
     ],
     rounds: Annotated[int, typer.Option(min=1, help="How often the clients can communicate.")],
     task: Annotated[Task, typer.Option(help="What is fitted.")] = Task.LOGISTIC,
@@ -198,7 +201,7 @@ def advise(
     try:
         wish = Wish(data, rounds, task.value, target, sites, clients, l2, l1, local_steps, batch_size, pilot, seed)
         advise_data(wish, directory, console)
-    except (ValueError, OSError) as error:
+    except (ValueError, TypeError, OSError) as error:
         _say_and_stop(error)
     except KeyboardInterrupt:
         console.print("stopped; nothing was kept")

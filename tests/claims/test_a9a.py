@@ -51,9 +51,9 @@ def losses(
     ("name", "local_steps", "step_sizes"),
     [
         ("fed_ac_1", 64, (0.02, 0.05)),
-        ("minibatch_ac_sgd", 32, (0.2, 0.5, 1.0)),
+        pytest.param("minibatch_ac_sgd", 32, (0.2, 0.5, 1.0), marks=pytest.mark.thorough),
         ("minibatch_sgd", 4, (1.0, 2.0)),
-        ("fed_avg", 1, (0.5, 1.0)),
+        pytest.param("fed_avg", 1, (0.5, 1.0), marks=pytest.mark.thorough),
     ],
 )
 def test_rounds_to_a_suboptimality_of_a_thousandth_with_8192_clients(

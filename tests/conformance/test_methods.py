@@ -23,8 +23,9 @@ OTHER_PSIS = ("squared_l2", "ball", "box", "nuclear", "entropy")
 MAIN = [name for name in CASES if not any(psi in name for psi in OTHER_PSIS)]  # every method, with l1 and without
 REST = [name for name in CASES if name not in MAIN and ("osp" not in name or "entropy" in name)]
 EVERYTHING = [(name, sampling) for name in ROWS for sampling in SAMPLING]
-USUAL = {(name, sampling) for name in MAIN for sampling in ("epochs_partial", "unequal_steps")}
-USUAL |= {(name, "unequal_steps") for name in [*REST, *PAIRS] if "osp" not in name or "entropy" in name}
+USUAL = {(name, "unequal_steps") for name in MAIN} | {(name, "epochs_partial") for name in MAIN if "zero" not in name}
+USUAL |= {(name, "unequal_steps") for name in [*REST, *PAIRS] if "dual" in name and "osp" not in name}
+USUAL |= {(name, "unequal_steps") for name in ("fed_mid_nuclear", "fed_mid_entropy_l1", "fed_mid_p_norm_l1")}
 USUAL |= {
     (name, sampling) for name in ("fed_avg", "fed_ac_one", "fed_dual_avg_l1", "fed_mid_l1") for sampling in SAMPLING
 }

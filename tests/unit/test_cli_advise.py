@@ -55,6 +55,7 @@ def test_advice_for_a_sparse_model(table: Path):
     [
         (["nothing.csv", "--rounds", "5"], "is neither a file nor one of the data sets a9a"),
         (["wards.csv", "--rounds", "5"], "say which column"),
+        (["a9a", "--rounds", "5", "--sites", "ward"], "--sites names a column of a table; a9a is not one"),
         (["wards.csv", "--rounds", "5", "--target", "ill", "--sites", "town"], "has no column 'town'"),
     ],
 )

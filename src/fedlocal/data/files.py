@@ -1,6 +1,7 @@
 """Examples from a user's file: CSV, Parquet, NumPy's npz, or LIBSVM's text format."""
 
 import os
+import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,12 +44,11 @@ def read_examples(path: str | os.PathLike[str], target: str | None = None, sites
         return _from_table(
             path, pd.read_parquet(path) if name.endswith(".parquet") else pd.read_csv(path), target, sites
         )
+    for what, column in (("target", target), ("sites", sites)):
+        if column is not None:
+            raise ValueError(f"read_examples: {path} is no table and has no column {column!r} for {what}")
     if name.endswith(".npz"):
         return _from_arrays(path)
-    if sites is not None:
-        raise ValueError(
-            f"read_examples: LIBSVM's format has no column {sites!r} for sites; use a table or an npz file"
-        )
     features, targets = read_libsvm(path)
     return Examples(features, targets, None)
 
@@ -69,6 +69,8 @@ def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str 
     words = [str(c) for c in features if not pd.api.types.is_numeric_dtype(features[c])]
     if words:
         raise ValueError(f"read_examples: column {words[0]!r} of {path} holds no numbers; encode or drop it first")
+    if sites is not None and table[sites].isna().any():
+        raise ValueError(f"read_examples: column {sites!r} of {path} has empty cells; every row needs a site")
     targets = np.asarray(pd.to_numeric(table[target], errors="coerce"), np.float64)
     empty = [*features.columns[features.isna().any(axis=0)], *([target] if np.isnan(targets).any() else [])]
     if empty:
@@ -79,7 +81,11 @@ def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str 
 
 
 def _from_arrays(path: Path) -> Examples:
-    with np.load(path, allow_pickle=False) as file:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (zipfile.BadZipFile, ValueError):
+        raise ValueError(f"read_examples: {path} is no npz file; numpy.savez(path, X=..., y=...) makes one") from None
+    with loaded as file:
         missing = [name for name in ("X", "y") if name not in file]
         if missing:
             raise ValueError(f"read_examples: {path} has no array {missing[0]!r}; it has {_few(list(file))}")

@@ -24,7 +24,8 @@ class Average(eqx.Module):
 
     @abstractmethod
     def keep_and_gain(self, t: jax.Array, total: float, key: jax.Array) -> tuple[Scalar, Scalar]:
-        """What remains of the running sum at local step t of `total`, and what the new point adds."""
+        """What remains of the running sum at local step t of `total`, and what the new point adds; t is the round where the
+        server's solutions are taken. The key is that of the seed, the same at every t."""
 
 
 class ThirdOrderAverage(Average):
@@ -72,7 +73,8 @@ class UniformAverage(Average):
 class RoundAverage(Average):
     """Equal weights on the server's solutions after the rounds r = 1..R.
 
-    Reference: dissertation, theorem small_lr (FedDualAvg with a small client step size). Differs from it: nothing.
+    Reference: dissertation, theorem small_lr (FedDualAvg with a small client step size). Differs from it: unequal numbers
+    of local steps allowed.
     """
 
     after_step: bool = static(default=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import AbstractProblem, LocalMethod, Params, Scalar, Server
+from fedlocal.core import AbstractProblem, Client, LocalMethod, Params, Scalar, Server
 from fedlocal.engines.averages import Average
 from fedlocal.engines.plan import Plan
 
@@ -73,12 +73,12 @@ def run_round(
     """Round r with the clients in `cohort`.
 
     Clients go side by side in blocks whose states fit into the cache, block after block; the mean is summed up on the way.
-    The averages of the theorems and the discrepancy look at all clients at once, so they make one block of all.
+    The discrepancy and averages over local steps look at all clients at once, so they make one block of all.
     """
     sent = method.broadcast(state.server)
     weights = plan.normalized_weights(cohort)
     local = partial(local_steps, problem, method, plan, average, total_steps, sent, plan.round_key(r), r)
-    together = average is not None or state.discrepancy is not None
+    together = (average is not None and not average.between_rounds) or state.discrepancy is not None
     block = len(cohort) if together else block_size(sent, len(cohort))
     spread = state.discrepancy
     if block == len(cohort):
@@ -110,7 +110,8 @@ def run_round(
         mean_message, memory = carry
     server = method.update(state.server, mean_message)
     if average is not None and running is not None and average.between_rounds:
-        running = running.add(method.solution(server), *average.keep_and_gain(r, total_steps, plan.round_key(r)))
+        keep, gain = average.keep_and_gain(r, total_steps, jax.random.key(plan.seed))
+        running = running.add(method.solution(server), keep, gain)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(server)]))
     diverged = jnp.where((state.diverged < 0) & ~finite, r + 1, state.diverged)
     return RunState(server, memory, running, spread, diverged)
@@ -196,20 +197,30 @@ def message_fields(method: LocalMethod, x0: Params) -> dict[str, str | None]:
     """Column name and field of each part of a method's message that has the shape of the parameters."""
 
     def message(x0: Params) -> Any:
-        server = method.broadcast(method.init(x0))
-        return method.finish(server, method.start(server, method.init_memory(x0)))[0]
+        return method.finish(method.broadcast(method.init(x0)), first_client(method, x0))[0]
 
-    fields = vector_fields(jax.eval_shape(message, x0), jax.eval_shape(lambda x: x, x0))
+    fields = vector_fields(message, x0)
     return {"discrepancy" if len(fields) == 1 else f"discrepancy_{f}": f for f in sorted(fields, key=str)}
 
 
-def vector_fields(tree: Any, x: Params) -> list[str | None]:
-    """The fields of a NamedTuple that have the shape of the parameters; None for a tree that has it itself."""
+def first_client(method: LocalMethod, x0: Params) -> Client:
+    """What a client holds when round 0 begins."""
+    return method.start(method.broadcast(method.init(x0)), method.init_memory(x0))
+
+
+def vector_fields(tree_of: Callable[[Params], Any], x: Params) -> list[str | None]:
+    """The fields of the NamedTuple tree_of(x) that have the shape of x; None for a tree that has it itself.
+
+    Where x is one number, counts and step lengths have its shape, too; they do not follow it when it becomes (1,).
+    """
 
     def shapes(tree: Any) -> Any:
         return jax.tree.map(jnp.shape, tree, is_leaf=lambda a: hasattr(a, "shape"))
 
-    wanted = shapes(x)
+    x = jax.eval_shape(lambda x: x, x)
+    if shapes(x) == ():
+        x = jax.ShapeDtypeStruct((1,), x.dtype)
+    tree, wanted = jax.eval_shape(tree_of, x), shapes(x)
     if shapes(tree) == wanted:
         return [None]
     return [f for f in getattr(tree, "_fields", ()) if shapes(getattr(tree, f)) == wanted]

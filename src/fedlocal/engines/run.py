@@ -66,9 +66,10 @@ class Run:
         eval_every = checks.whole(owner, "eval_every", eval_every)
         plan = Plan.make(problem, owner=owner, seed=seed, weights=weights, **sampling)
         rule = average_named(owner, average)
-        if rule is not None and not plan.equal_steps:
+        if rule is not None and not rule.between_rounds and not plan.equal_steps:
             raise ValueError(
-                f"{owner}: average needs the same number of local steps on every client; give local_steps=K"
+                f"{owner}: average needs the same number of local steps on every client; give local_steps=K "
+                "or average='rounds'"
             )
         x0 = _starting_point(owner, problem, x0, seed)
         if isinstance(getattr(method, "mirror_map", None), MirrorMap):
@@ -95,7 +96,8 @@ class Run:
     @property
     def together(self) -> bool:
         """Whether something looks at all clients in every local step."""
-        return self.average is not None or self.recorder.wants_discrepancy
+        inside = self.average is not None and not self.average.between_rounds
+        return inside or self.recorder.wants_discrepancy
 
     @property
     def intervals(self) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ import pandas as pd
 from fedlocal import checks
 from fedlocal.core import AbstractProblem, Client, LocalMethod, Params
 from fedlocal.engines.plan import Plan
-from fedlocal.engines.rounds import RunState, client_step, vector_fields
+from fedlocal.engines.rounds import RunState, client_step, first_client, vector_fields
 from fedlocal.means import SmoothPart, check_shapes, smooth_part
 from fedlocal.methods import FedAc
 
@@ -121,8 +121,9 @@ class Watcher:
         self._walk(r, state, 0)
 
     def record(self, r: int, trail: Client, weights: Any) -> None:
-        """Measure round r from the states (steps + 1, clients, ...) that its clients went through."""
+        """Measure round r from the states (steps + 1, clients, ...) that its clients went through; weights of any sum."""
         trail, weights = jax.tree.map(partial(np.asarray, dtype=np.float64), (trail, weights))
+        weights = weights / weights.sum()  # those of a mean in single precision add up to 1 + 3e-8
         with jax.enable_x64(True):
             columns, points = jax.device_get(_measure(self.method, self.mean_loss, self.known, trail, weights))
         steps = len(columns["loss"])
@@ -151,7 +152,7 @@ class Watcher:
     def _walk(self, r: int, state: RunState, steps: int) -> None:
         cohort = jnp.asarray(self.plan.cohort(r))
         trail = _trail(self.problem, self.method, self.plan, state.server, state.memory, cohort, r, steps)
-        self.record(r, trail, self.plan.normalized_weights(cohort))
+        self.record(r, trail, self.plan.mean_weights[cohort])
 
 
 class MeanLoss(eqx.Module):
@@ -219,8 +220,7 @@ def _measure(
 
 def client_vectors(method: LocalMethod, trail: Client, points: Params) -> dict[str, Params]:
     """What clients hold that has the shape of the parameters, and where they take gradients if that is none of it."""
-    one = jax.tree.map(lambda a: a[0, 0], trail)
-    fields = vector_fields(one, jax.tree.map(lambda a: a[0], points))
+    fields = vector_fields(partial(first_client, method), jax.tree.map(lambda a: a[0], points))
     vectors = {f or "state": trail if f is None else getattr(trail, f) for f in fields}
     own: list[bool] = []
 

@@ -108,16 +108,18 @@ def simulate(
         now = Moment(*previous[:2])
         run.resume(now.done, **previous[2])
 
-    def save() -> None:
+    def save() -> float:
+        began = time.monotonic()
         if saved is not None:
             saved.save(now.done, now.state, run.kept())
+        return time.monotonic() - began
 
     def evaluate_if_due() -> None:
         due = now.done % eval_every == 0 or now.done == rounds or now.state.diverged >= 0
         if due and (not recorder.rows or recorder.rows[-1]["round"] != now.done):
             run.evaluate(now.done, now.state)
 
-    rate, last_save = 0.0, -np.inf
+    rate, last_save, save_took = 0.0, -np.inf, 0.0
     try:
         with ProgressBar(type(method).__name__, rounds, progress) as bar:
             evaluate_if_due()
@@ -132,9 +134,8 @@ def simulate(
                 done = now.done + count if state.diverged < 0 else int(state.diverged)
                 now = Moment(done, state)  # at once, for an interruption must not find them apart
                 evaluate_if_due()
-                if time.monotonic() - last_save > SAVE_SECONDS:
-                    save()
-                    last_save = time.monotonic()
+                if time.monotonic() - last_save > max(SAVE_SECONDS, 20 * save_took):
+                    save_took, last_save = save(), time.monotonic()
                 bar.advance_to(now.done, f"objective {recorder.rows[-1]['objective']:.4g}")
         save()
     except KeyboardInterrupt:
@@ -185,6 +186,8 @@ def takes_linear(owner: str, engine: str, run: Run, methods: Sequence[LocalMetho
     against = "jax was asked for" if engine == "jax" else None
     if run.watcher is not None:
         against = "a shadow looks at every local step, and its kernels show only what is between rounds"
+    elif run.average is not None and run.average.between_rounds:
+        against = "its kernels keep no average"
     if against is None:
         against = LinearEngine.reason_against(
             run.problem, methods, run.plan, run.x0, run.together, asked=engine == "linear"

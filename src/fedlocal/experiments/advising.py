@@ -46,7 +46,7 @@ def advise_data(wish: Wish, directory: Path, console: Console) -> Advice:
     examples = _read(wish)
     problem = TASKS[wish.task](_federated(wish, examples), l2=wish.l2)
     console.print(
-        f"{wish.data}: {problem.data.num_examples:,} examples, {problem.data.arrays[0].shape[1]:,} features, "
+        f"{escape(wish.data)}: {problem.data.num_examples:,} examples, {problem.data.arrays[0].shape[1]:,} features, "
         f"{problem.num_clients:,} clients{' with the same examples' if examples.sites is None else ''}",
         highlight=False,
     )
@@ -86,11 +86,18 @@ def advise_data(wish: Wish, directory: Path, console: Console) -> Advice:
 def _read(wish: Wish) -> Examples:
     if wish.task not in TASKS:
         raise ValueError(f"advise: --task must be one of {', '.join(TASKS)}, got {wish.task!r}")
-    if wish.data in CATALOGUE and not Path(wish.data).exists():
+    if _is_known(wish):
+        for option in ("target", "sites"):
+            if getattr(wish, option) is not None:
+                raise ValueError(f"advise: --{option} names a column of a table; {wish.data} is not one")
         return Examples(*load(wish.data), None)
-    if not Path(wish.data).exists():
+    if not Path(wish.data).is_file():
         raise ValueError(f"advise: {wish.data!r} is neither a file nor one of the data sets {', '.join(CATALOGUE)}")
     return read_examples(wish.data, wish.target, wish.sites)
+
+
+def _is_known(wish: Wish) -> bool:
+    return wish.data in CATALOGUE and not Path(wish.data).is_file()
 
 
 def _federated(wish: Wish, examples: Examples) -> FederatedData:
@@ -102,12 +109,12 @@ def _federated(wish: Wish, examples: Examples) -> FederatedData:
 
 def _program(wish: Wish, advice: Advice, has_sites: bool) -> str:
     """A program that runs the choice on the same data."""
-    known = wish.data in CATALOGUE and not Path(wish.data).exists()
     names = {"target": wish.target, "sites": wish.sites}
     given = "".join(f", {name}={value!r}" for name, value in names.items() if value is not None)
-    read = (
-        f"X, y = fl.data.load({wish.data!r})" if known else f"X, y, sites = fl.data.read_examples({wish.data!r}{given})"
-    )
+    if _is_known(wish):
+        read = f"X, y = fl.data.load({wish.data!r})"
+    else:
+        read = f"X, y, sites = fl.data.read_examples({str(Path(wish.data).resolve())!r}{given})"
     shared = f"fl.FederatedData.shared(X, y, num_clients={wish.clients})"
     lines = [
         "import fedlocal as fl",

@@ -5,7 +5,7 @@ the average after K noisy steps is an expectation, which K applications of a tra
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,26 +19,19 @@ from fedlocal.experiments.outcome import Outcome
 from fedlocal.experiments.schema import LowerBound
 from fedlocal.experiments.store import Store
 from fedlocal.methods import FedAvg, MinibatchSGD
+from fedlocal.progress import ProgressBar
 from fedlocal.theory.bound import Constants, Setting
 from fedlocal.theory.instances import lower_bound_instance
 from fedlocal.theory.lower_bounds import lower_bound_curvature
 
 RUN = ["clients", "local_steps", "rounds", "heterogeneity"]
+PORTIONS = 10  # in which the paths of one client, the longest part, are told
 SPACING, REACH = 0.25, 9.0  # of the kernel's grid, in standard deviations of one step and of all
 
 
 def study(settings: LowerBound, store: Store, elsewhere: Any) -> Outcome:
     """Errors of FedAvg, minibatch SGD and SGD of one client over all step sizes; the best of each against mu B^2."""
-    simulated = pd.concat(
-        [
-            store.frame(f"{_part(case)}-{seed}", lambda _, case=case, seed=seed: simulate_case(settings, case, seed))
-            for case in settings.cases
-            for seed in settings.seeds
-        ],
-        ignore_index=True,
-    )
-    limit = store.frame("limit", lambda _: limits(settings))
-    history = pd.concat([simulated, limit], ignore_index=True)
+    history = _made(settings, store)
     best = tune(settings, history)
     slopes = _slopes(settings, best)
     return Outcome(
@@ -54,9 +47,30 @@ def study(settings: LowerBound, store: Store, elsewhere: Any) -> Outcome:
             "constant: this error over mu B^2, the order of the lower bound; clients inf: the limit, only one client is sampled",
             f"exponents are fitted from K = {settings.limit.fit_local_steps} and R = {settings.limit.fit_rounds} on: below, "
             "the sum of sqrt(k) over K steps is not yet 2/3 K^(3/2), and the drift has not built up",
+            f"clients inf, one client: the mean of {settings.limit.paths} paths, drawn with the first seed alone",
         ],
         numbers={"constant": float(_of(best, "FedAvg")["constant"].min()), **slopes},
     )
+
+
+def _made(settings: LowerBound, store: Store) -> pd.DataFrame:
+    """Simulated errors and those of the limit; parts that are in the store are read."""
+    cases = [(case, seed) for case in settings.cases for seed in settings.seeds]
+    frames = []
+    with ProgressBar("parts", len(cases) + PORTIONS + len(settings.limit.local_steps)) as bar:
+        for case, seed in cases:
+            name = f"{_part(case)}-{seed}"
+            bar.advance_to(len(frames), name)
+            frames.append(store.frame(name, lambda _, case=case, seed=seed: simulate_case(settings, case, seed)))
+
+        def tell(portions: int) -> None:
+            bar.advance_to(len(cases) + portions, "many clients, one of them alone")
+
+        alone = store.frame("limit-one-client", lambda _: single_clients(settings, tell))
+        for k in settings.limit.local_steps:
+            bar.advance_to(len(frames) + PORTIONS, f"many clients, K = {k}")
+            frames.append(store.frame(f"limit-K{k}", lambda _, k=k: limits(settings, k, alone)))
+    return pd.concat(frames, ignore_index=True)
 
 
 def step_sizes(settings: LowerBound) -> np.ndarray:
@@ -104,23 +118,26 @@ def simulate_case(settings: LowerBound, case: Any, seed: int) -> pd.DataFrame:
     )
 
 
-def limits(settings: LowerBound) -> pd.DataFrame:
-    """The errors with infinitely many clients, for the numbers of rounds and of local steps of `settings.limit`."""
-    etas, grid = np.concatenate([[0.0], step_sizes(settings)]), settings.limit
-    wanted = [(k, r) for k in grid.local_steps for r in grid.rounds]
-    alone = single_client_paths(settings, etas, sorted({k * r for k, r in wanted}))
-    frames = []
-    for k in grid.local_steps:
-        drifts = average_drifts(settings, etas, k, grid.rounds)
-        for r in grid.rounds:
-            mu = lower_bound_curvature(constants(settings), Setting(1, r, k))
-            first = {"FedAvg": drifts[r], "MB-SGD": 0.0 * etas, "one client": alone[k * r]}
-            for name, noisy in first.items():
-                errors = noisy + _quadratic_part(settings, mu, etas, r if name == "MB-SGD" else k * r)
-                frames.append(
-                    pd.DataFrame({"method": name, "step_size": etas, "error": errors, "local_steps": k, "rounds": r})
-                )
+def limits(settings: LowerBound, k: int, alone: pd.DataFrame) -> pd.DataFrame:
+    """The errors with infinitely many clients and K local steps, for the numbers of rounds of `settings.limit`."""
+    etas, rounds = _with_zero(settings), settings.limit.rounds
+    drifts, frames = average_drifts(settings, etas, k, rounds), []
+    for r in rounds:
+        mu = lower_bound_curvature(constants(settings), Setting(1, r, k))
+        first = {"FedAvg": drifts[r], "MB-SGD": 0.0 * etas, "one client": alone[str(k * r)].to_numpy()}
+        for name, noisy in first.items():
+            errors = noisy + _quadratic_part(settings, mu, etas, r if name == "MB-SGD" else k * r)
+            frames.append(
+                pd.DataFrame({"method": name, "step_size": etas, "error": errors, "local_steps": k, "rounds": r})
+            )
     return pd.concat(frames, ignore_index=True).assign(clients=np.inf, heterogeneity=0.0, seed=-1)
+
+
+def single_clients(settings: LowerBound, tell: Callable[[int], None]) -> pd.DataFrame:
+    """E F^(1) of SGD: a row for each step size, a column for each number of steps that `settings.limit` has."""
+    steps = sorted({k * r for k in settings.limit.local_steps for r in settings.limit.rounds})
+    found = single_client_paths(settings, _with_zero(settings), steps, tell)
+    return pd.DataFrame({str(t): x for t, x in found.items()})
 
 
 def average_drifts(settings: LowerBound, etas: np.ndarray, local_steps: int, rounds: Sequence[int]) -> dict[int, Any]:
@@ -146,14 +163,22 @@ def average_drifts(settings: LowerBound, etas: np.ndarray, local_steps: int, rou
     return out
 
 
-def single_client_paths(settings: LowerBound, etas: np.ndarray, steps: Sequence[int]) -> dict[int, np.ndarray]:
-    """E F^(1) of SGD after some numbers of steps, for every step size, as a mean over paths that share their noise."""
+def single_client_paths(
+    settings: LowerBound, etas: np.ndarray, steps: Sequence[int], tell: Callable[[int], None]
+) -> dict[int, np.ndarray]:
+    """E F^(1) of SGD after some numbers of steps, for every step size, as a mean over paths that share their noise.
+
+    `tell` hears how many of `PORTIONS` are done.
+    """
     random, x, out = np.random.default_rng(settings.seeds[0]), np.zeros((len(etas), settings.limit.paths)), {}
     pull, push = etas[:, None] * settings.smoothness / 24, etas[:, None] * settings.noise
-    for t in range(1, max(steps) + 1):
+    last = max(steps)
+    for t in range(1, last + 1):
         x -= pull * (1.5 * x + 0.5 * np.abs(x)) + push * random.standard_normal(settings.limit.paths)
         if t in steps:
             out[t] = settings.smoothness / 24 * _psi(x).mean(axis=1)
+        if t * PORTIONS // last > (t - 1) * PORTIONS // last:
+            tell(t * PORTIONS // last)
     return out
 
 
@@ -167,6 +192,10 @@ def tune(settings: LowerBound, history: Any) -> pd.DataFrame:
     ]
     order = np.array(moduli) * settings.distance**2
     return best.assign(order=order, constant=best["error"] / order)
+
+
+def _with_zero(settings: LowerBound) -> np.ndarray:
+    return np.concatenate([[0.0], step_sizes(settings)])
 
 
 def _quadratic_part(settings: LowerBound, mu: float, etas: np.ndarray, steps: int) -> np.ndarray:

@@ -3,6 +3,9 @@
 Overheads are measured without noise of averaging, in the limit of infinitely many clients, on F(x) = F_1(x_1) + h/2 x_2^2: the
 first coordinate is noisy and starts at its optimum, so that all it has is the bias of local steps; the second one starts at a
 distance and asks for large steps. The statistical terms are those of noisy quadratics, exactly.
+
+For mu > 0 the text's step size gamma is 1/(mu K R) times a logarithm. Exponents are fitted with 1/(mu gamma K) in the place of
+R, which then is R but for this logarithm, and with R itself beside it.
 """
 
 from typing import Any, NamedTuple
@@ -15,9 +18,11 @@ from fedlocal.experiments import rates_figures as figures
 from fedlocal.experiments.claims import Verdict
 from fedlocal.experiments.outcome import Outcome
 from fedlocal.experiments.rates_errors import Cells, cells, finite_errors, limit_errors, quadratic_errors
+from fedlocal.experiments.rates_figures import INVERSE
 from fedlocal.experiments.schema import Rates
 from fedlocal.experiments.store import Store
 from fedlocal.problems.oracle import piecewise_quadratic
+from fedlocal.progress import ProgressBar
 from fedlocal.theory.bound import Constants, Setting
 from fedlocal.theory.instances import log_cosh_instance, piecewise_instance
 from fedlocal.theory.lower_bounds import lower_bound_curvature
@@ -28,6 +33,8 @@ FINE = 150  # step sizes of the grid on which the best one is looked for
 HUGE = 1e6  # errors from here on are divergence
 SHARP, UPPER = "sharp", "upper bound"
 LETTERS = {"clients": "M", "local_steps": "K", "rounds": "R"}
+METHODS = ("FedAvg", "FedAc-I")  # of the study of linear speed-up
+SPEEDUP = "linear speed-up: an error at most twice that of the same method and M with communication in every step"
 
 
 class Case(NamedTuple):
@@ -46,6 +53,11 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         return "-".join((self.assumption, self.method, self.term, self.instance)).replace(" ", "")
+
+    @property
+    def part(self) -> str:
+        """The name, of characters that every file system has."""
+        return self.name.replace("mu>0", "strongly-convex").replace("mu=0", "convex")
 
     def text(self) -> Term:
         """The term of the text; of a minimum, that of the method."""
@@ -78,11 +90,9 @@ CASES = (
 
 def study(settings: Rates, store: Store, elsewhere: Any) -> Outcome:
     """Tuned errors of every case, exponents, and the rounds that linear speed-up takes."""
-    frames = [store.frame(case.name, lambda _, case=case: measure(settings, case)) for case in CASES]
-    history = pd.concat([f.assign(case=c.name) for f, c in zip(frames, CASES, strict=True)], ignore_index=True)
-    table = exponents(history)
-    speedup = store.frame("speedup", lambda _: speedups(settings))
-    needed = rounds_needed(speedup)
+    history, speedup = _made(settings, store)
+    table, needed = exponents(history), rounds_needed(speedup)
+    edges, few = history["at_edge"].to_numpy(), speedup["at_edge"].to_numpy()
     return Outcome(
         history=history,
         table=table,
@@ -93,39 +103,59 @@ def study(settings: Rates, store: Store, elsewhere: Any) -> Outcome:
             "figure-speedup": lambda target: figures.draw_speedup(settings, speedup, needed, target),
         },
         notes=[
-            "measured: with the best step size; for mu > 0 the exponent of R over mu gamma K R, the logarithm that the text's "
-            "theorems have beside every 1/R; with_logarithm: of R itself",
+            "measured: exponents of the error with the best step size gamma; for mu > 0 with 1/(mu gamma K) in the place of R, "
+            "which is R but for a logarithm where gamma is the theorem's; R itself is in the raw exponents alone",
+            "raw: exponents of M, K and R themselves; reach: those of mu gamma K R, which would be 0 without the logarithm",
             f"sharp: every exponent within {CLOSE} of the text's; at least as fast: none larger by more than {CLOSE} and two "
             "standard errors of the fit",
+            f"at the edge of their grid (at_edge) are {edges.sum()} of {len(edges)} best step sizes, and of those of the study "
+            f"of linear speed-up, whose smallest has mu gamma T = 2, {few.sum()} of {len(few)}",
             "no problem is known here on which FedAc-I is as slow as its bound for mu > 0; on the kink it is as fast as FedAc-II",
-            "third-order, mu = 0: the text's terms are not attained; on log cosh bias and decay balance at K^(-2/5) R^(-4/5) for "
-            "FedAvg and, but for logarithms, K^(-2/5) R^(-8/5) for FedAc-II; on the kink at K^(-1/3) R^(-4/3) for FedAc",
+            "third-order, mu = 0: on log cosh FedAvg is faster than the text's term",
+            "analysis, not measured: bias and decay balance on log cosh at K^(-2/5) R^(-4/5) for FedAvg and, but for logarithms, "
+            "K^(-2/5) R^(-8/5) for FedAc-II; on the kink at K^(-1/3) R^(-4/3) for FedAc",
             "not measured: the term L^(1/3) sigma^(2/3) B^(4/3) / (M^(1/3) K^(1/3) R) of FedAc, which vanishes with many clients",
-            "rounds for linear speed-up: on a kink with curvatures L and mu, and many clients; with L and L/2 and at most 32 of "
-            "them hardly any communication is needed. The text's orders leave out logarithms and L/mu; measured exponents are "
-            "compared with each other, not with 1 and 1/3",
+            f"{SPEEDUP}. On a kink with curvatures L and mu. The text's orders leave out logarithms and L/mu; measured exponents "
+            "are compared with each other, not with 1 and 1/3",
+            f"all noise is drawn with the first seed, {settings.seeds[0]}",
         ],
         extra={"speedup": speedup, "needed": needed},
     )
 
 
-def measure(settings: Rates, case: Case) -> pd.DataFrame:
-    """One row for every M, K, R: the error with the best step size, and its mu gamma K R, which is a logarithm."""
+def _made(settings: Rates, store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The errors of all cases, and those of the study of linear speed-up; parts that are in the store are read."""
+    cases = [(case, k) for case in CASES for k in settings.local_steps]
+    cuts = [(method, m) for method in METHODS for m in settings.speedup.clients]
+    frames, speedup = [], []
+    with ProgressBar("parts", len(cases) + len(cuts)) as bar:
+        for case, k in cases:
+            bar.advance_to(len(frames), f"{case.assumption}, {case.method}, {case.term}, K = {k}")
+            made = store.frame(f"{case.part}-K{k}", lambda _, case=case, k=k: measure(settings, case, k))
+            frames.append(made.assign(case=case.name))
+        for method, m in cuts:
+            bar.advance_to(len(frames) + len(speedup), f"linear speed-up, {method}, M = {m}")
+            name = f"speedup-{method}-M{m}"
+            speedup.append(store.frame(name, lambda _, method=method, m=m: speedups(settings, method, m)))
+    return pd.concat(frames, ignore_index=True), pd.concat(speedup, ignore_index=True)
+
+
+def measure(settings: Rates, case: Case, k: int) -> pd.DataFrame:
+    """One row for every M and R at this K: the error with the best step size, and for mu > 0 its reach mu gamma K R."""
     rows = []
-    for k in settings.local_steps:
-        walked, fine = _grid(settings, case, k, settings.num_step_sizes), _grid(settings, case, k, FINE)
-        noisy = _overheads(settings, case, walked, k) if case.term == "overhead" else None
-        for i, r in enumerate(settings.rounds):
-            if noisy is None:
-                mean, added = quadratic_errors(fine, _curvatures(settings, case), 1.0, k * r, settings.noise)
-                errors = {m: (mean + added / m).max(axis=1) for m in settings.clients}
-            else:
-                errors = {np.inf: between(walked.eta, noisy[i], fine.eta) + _started(settings, case, fine, k, r)}
-            for m, values in errors.items():
-                best = int(np.argmin(values))
-                logarithm = settings.strong_convexity * fine.gamma[best] * k * r if case.strong else np.nan
-                row = {"clients": m, "local_steps": k, "rounds": r, "step_size": fine.eta[best]}
-                rows.append(row | {"error": values[best], "logarithm": logarithm})
+    walked, fine = _grid(settings, case, k, settings.num_step_sizes), _grid(settings, case, k, FINE)
+    noisy = _overheads(settings, case, walked, k) if case.term == "overhead" else None
+    for i, r in enumerate(settings.rounds):
+        if noisy is None:
+            mean, added = quadratic_errors(fine, _curvatures(settings, case), 1.0, k * r, settings.noise)
+            errors = {m: (mean + added / m).max(axis=1) for m in settings.clients}
+        else:
+            errors = {np.inf: between(walked.eta, noisy[i], fine.eta) + _started(settings, case, fine, k, r)}
+        for m, values in errors.items():
+            best = int(np.argmin(values))
+            row = {"clients": m, "local_steps": k, "rounds": r, "step_size": fine.eta[best], "error": values[best]}
+            row["reach"] = settings.strong_convexity * fine.gamma[best] * k * r if case.strong else np.nan
+            rows.append(row | {"at_edge": _at_edge(fine.eta, best)})
     return pd.DataFrame(rows)
 
 
@@ -148,26 +178,28 @@ def between(etas: np.ndarray, errors: np.ndarray, fine: np.ndarray) -> np.ndarra
 
 
 def exponents(history: pd.DataFrame) -> pd.DataFrame:
-    """Least squares of log error on log M, log K and log R, in every case; for mu > 0 with R over the logarithm."""
+    """Least squares of log error on log M, log K and log R, in every case; for mu > 0 also with 1/(mu gamma K) for R."""
     rows = []
     for case in CASES:
         own: Any = history[history["case"] == case.name]
         term = case.text()
         axes = [name for name in LETTERS if own[name].nunique() > 1]
-        plain, _ = slopes(own, axes)
-        without = own.assign(rounds=own["rounds"] / own["logarithm"]) if case.strong else own
-        for name, slope, error, raw in zip(axes, *slopes(without, axes), plain, strict=True):
+        raw, _ = slopes(own, axes)
+        reach = slopes(own, axes, "reach")[0] if case.strong else np.full(len(axes), np.nan)
+        regressed = own.assign(rounds=own["rounds"] / own["reach"]) if case.strong else own
+        for i, (name, slope, error) in enumerate(zip(axes, *slopes(regressed, axes), strict=True)):
             rows.append(
                 {
                     "assumption": case.assumption,
                     "method": case.method,
                     "term": case.term,
                     "instance": case.instance,
-                    "of": LETTERS[name],
+                    "of": INVERSE if case.strong and name == "rounds" else LETTERS[name],
                     "text": float(term.powers.get(LETTERS[name], 0)),
                     "measured": slope,
                     "standard_error": error,
-                    "with_logarithm": raw,
+                    "raw": raw[i],
+                    "reach": reach[i],
                     "claim": case.claim,
                 }
             )
@@ -188,23 +220,23 @@ def slopes(frame: Any, axes: list[str], column: str = "error") -> tuple[np.ndarr
     return found[1:], np.sqrt(variance * np.diag(np.linalg.inv(x.T @ x)))[1:]
 
 
-def speedups(settings: Rates) -> pd.DataFrame:
+def speedups(settings: Rates, method: str, m: int) -> pd.DataFrame:
     """The error with the best step size for T steps, cut into rounds in all ways, with M clients."""
     s, rows = settings.speedup, []
     problem = piecewise_quadratic(settings.noise, right=settings.smoothness / 2, left=s.strong_convexity / 2)
     curvatures = np.geomspace(s.strong_convexity, settings.smoothness, 8)
-    for method in ("FedAvg", "FedAc-I"):
-        for m in s.clients:
-            for k in 2 ** np.arange(int(np.log2(s.steps)) + 1):
-                reach = np.geomspace(2.0, min(24.0, s.steps / 2), s.num_step_sizes) / s.steps  # mu gamma
-                gamma = reach / s.strong_convexity
-                etas = gamma if method == "FedAvg" else np.minimum(s.strong_convexity * k * gamma**2, gamma)
-                own = cells(method, etas, np.full(len(etas), s.strong_convexity), int(k))
-                r = s.steps // int(k)
-                noisy = finite_errors(problem, own, settings.noise, int(k), r, m, s.draws // m, settings.seeds[0])
-                errors = noisy + quadratic_errors(own, curvatures, 1.0, s.steps)[0].max(axis=1)
-                error = float(np.min(np.where(np.isfinite(errors), errors, np.inf)))
-                rows.append({"method": method, "clients": m, "local_steps": int(k), "rounds": r, "error": error})
+    for k in 2 ** np.arange(int(np.log2(s.steps)) + 1):
+        reach = np.geomspace(2.0, min(24.0, s.steps / 2), s.num_step_sizes) / s.steps  # mu gamma
+        gamma = reach / s.strong_convexity
+        etas = gamma if method == "FedAvg" else np.minimum(s.strong_convexity * k * gamma**2, gamma)
+        own = cells(method, etas, np.full(len(etas), s.strong_convexity), int(k))
+        r = s.steps // int(k)
+        noisy = finite_errors(problem, own, settings.noise, int(k), r, m, s.draws // m, settings.seeds[0])
+        errors = noisy + quadratic_errors(own, curvatures, 1.0, s.steps)[0].max(axis=1)
+        errors = np.where(np.isfinite(errors), errors, np.inf)
+        best = int(np.argmin(errors))
+        row = {"method": method, "clients": m, "local_steps": int(k), "rounds": r, "error": float(errors[best])}
+        rows.append(row | {"at_edge": _at_edge(etas, best)})
     return pd.DataFrame(rows)
 
 
@@ -222,6 +254,10 @@ def rounds_needed(speedup: pd.DataFrame) -> pd.DataFrame:
             needed = float(np.exp(r[i] + (r[i + 1] - r[i]) * ratio[i] / (ratio[i] - ratio[i + 1])))
         rows.append({"method": method, "clients": m, "rounds": needed})
     return pd.DataFrame(rows)
+
+
+def _at_edge(etas: np.ndarray, best: int) -> bool:
+    return bool(etas[best] in (etas.min(), etas.max()))
 
 
 def _grid(settings: Rates, case: Case, k: int, count: int) -> Cells:
@@ -282,19 +318,23 @@ def _about_exponents(table: pd.DataFrame) -> list[Verdict]:
             f"{row.measured:.2f} +- {row.standard_error:.2f} of {row.of} (text {row.text:.3g})"
             for row in own.itertuples()
         )
+        if case.strong:
+            plain = ", ".join(f"{row.raw:.2f} of {'R' if row.of == INVERSE else row.of}" for row in own.itertuples())
+            said += f"; raw: {plain}; mu gamma K R grows like R^{own['reach'].iloc[-1]:.2f}"
         if case.claim == SHARP:
             claim, holds = f"the rate {case.text()} is sharp", bool(np.abs(off).max() <= CLOSE)
         else:
             claim, holds = f"at least as fast as {case.text()}", bool((off - 2 * own["standard_error"]).max() <= CLOSE)
+        claim += f", with {INVERSE} in the place of R" if case.strong else ""
         verdicts.append(Verdict.of(f"{case.assumption}, {case.method}, {case.term}: {claim}", said, holds))
     return verdicts
 
 
 def _about_methods(table: pd.DataFrame) -> list[Verdict]:
     verdicts = []
-    over: Any = table[(table["term"] == "overhead") & (table["of"] == "R")]
+    over: Any = table[(table["term"] == "overhead") & table["of"].isin(["R", INVERSE])]
     for assumption, own in over.groupby("assumption", sort=False):
-        found = own.set_index("method")["measured"]
+        found = own.set_index("method")["raw"]
         said = ", ".join(f"{name} R^{value:.2f}" for name, value in found.items())
         faster = found.drop("FedAvg").max() < found["FedAvg"] - CLOSE
         verdicts.append(
@@ -305,12 +345,13 @@ def _about_methods(table: pd.DataFrame) -> list[Verdict]:
 
 def _about_speedup(needed: pd.DataFrame) -> Verdict:
     rounds = needed.pivot(index="clients", columns="method", values="rounds")
-    found = {name: slopes(needed[needed["method"] == name], ["clients"], "rounds")[0][0] for name in rounds}
+    fits = {name: slopes(needed[needed["method"] == name], ["clients"], "rounds") for name in METHODS}
+    found = {name: slope[0] for name, (slope, _) in fits.items()}
     said = "; ".join(
-        f"{name}: {', '.join(f'{r:.3g}' for r in rounds[name])} rounds, like M^{found[name]:.2f}"
-        for name in ("FedAvg", "FedAc-I")
+        f"{name}: {', '.join(f'{r:.3g}' for r in rounds[name])} rounds, like M^({found[name]:.2f} +- {error[0]:.2f})"
+        for name, (_, error) in fits.items()
     )
     fewer = bool((rounds["FedAc-I"] < rounds["FedAvg"]).all() and found["FedAc-I"] < found["FedAvg"])
     clients = ", ".join(map(str, rounds.index))
-    claim = "for linear speed-up FedAc needs fewer rounds than FedAvg, and a smaller power of M (orders of the text: M^(1/3), M)"
+    claim = f"FedAc needs fewer rounds than FedAvg, and a smaller power of M (orders of the text: M^(1/3), M), for {SPEEDUP}"
     return Verdict.of(claim, f"M = {clients}: {said}", fewer)

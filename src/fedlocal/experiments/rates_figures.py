@@ -16,11 +16,12 @@ LOOK: dict[str, dict[str, Any]] = {
     "FedAc-II": {"color": COLORS["MB-AC-SGD"], "marker": "^"},
 }
 GUIDE: dict[str, Any] = {"linestyle": (0, (5, 3)), "linewidth": 1.3, "alpha": 0.55, "zorder": 1}
+INVERSE = "1/(mu gamma K)"  # what the table has exponents of in the place of R, where mu > 0
 AXES = {"rounds": ("R", "rounds R"), "local_steps": ("K", "local steps K")}
 
 
 def draw_overhead(settings: Rates, history: Any, table: Any, target: Path) -> None:
-    """Above against R at the largest K, below against K at the largest R, a column for each assumption."""
+    """Above against R, for mu > 0 against 1/(mu gamma K), at the largest K; below against K at the largest R."""
     over = table[table["term"] == "overhead"]
     assumptions = list(dict.fromkeys(over["assumption"]))
     title = "Overhead of local steps with infinitely many clients, best step size; dashed: the slope of the text"
@@ -29,23 +30,33 @@ def draw_overhead(settings: Rates, history: Any, table: Any, target: Path) -> No
             along = "rounds" if i < len(assumptions) else "local_steps"
             fixed = "local_steps" if along == "rounds" else "rounds"
             assumption = assumptions[i % len(assumptions)]
-            own = over[(over["assumption"] == assumption) & (over["of"] == AXES[along][0])]
+            strong = assumption.endswith("mu > 0")
+            shown = over[over["assumption"] == assumption]
+            later = shown[shown["of"].isin(["R", INVERSE])].set_index("method")["measured"]
+            own = shown[shown["of"].isin(["R", INVERSE] if along == "rounds" else ["K"])]
             for row in own.itertuples():
-                rounds = over[(over["assumption"] == assumption) & (over["of"] == "R")].set_index("method")["measured"]
                 name = f"{assumption}-{row.method}-overhead-{row.instance}".replace(" ", "")
                 points = history[(history["case"] == name) & (history[fixed] == history[fixed].max())]
-                strong = assumption.endswith("mu > 0")
-                errors = points["error"] * (points["logarithm"] ** rounds[row.method] if strong else 1.0)
-                _line(axis, str(row.method), points[along], errors, float(row.text), float(row.measured))
+                x, errors = points[along], points["error"]
+                if strong and along == "rounds":
+                    x = points["rounds"] / points["reach"]
+                elif strong:
+                    errors = errors * (points["reach"] / points["rounds"]) ** later[row.method]
+                _line(axis, str(row.method), x, errors, float(row.text), float(row.measured))
             value = int(getattr(settings, fixed)[-1])
             axis.set(title=f"{_written(assumption)}, {AXES[fixed][0]} = {value}", xlabel=AXES[along][1])
             axis.set_yscale("log")
-            powers_of_two(axis, getattr(settings, along))
+            if strong and along == "rounds":
+                axis.set(xlabel=r"$1/(\mu \gamma K)$, of the best step size", xscale="log")
+                axis.xaxis.set_minor_formatter(NullFormatter())
+            else:
+                powers_of_two(axis, getattr(settings, along))
             low, high = axis.get_ylim()
             axis.set_ylim(low * (low / high) ** (0.16 * len(own)), high)  # room for the legend
             axis.legend(loc="lower left", fontsize=8.5, handlelength=1.6)
             axis.yaxis.set_minor_formatter(NullFormatter())
-            axis.set_ylabel("error / logarithm$^p$, where $R^{-p}$" if assumption.endswith("mu > 0") else "error")
+            below = strong and along == "local_steps"
+            axis.set_ylabel(r"error / $(\mu \gamma K)^p$, p: slope above" if below else "error")
 
 
 def draw_statistical(settings: Rates, history: Any, target: Path) -> None:
@@ -56,7 +67,7 @@ def draw_statistical(settings: Rates, history: Any, target: Path) -> None:
             for name in ("FedAvg", "FedAc-I"):
                 own = history[history["case"] == f"second-order,mu{sign}0-{name}-statistical-quadratic"]
                 total = own["clients"] * own["local_steps"] * own["rounds"]
-                errors = own["error"] / (own["logarithm"] if sign == ">" else 1.0)
+                errors = own["error"] / (own["reach"] if sign == ">" else 1.0)
                 axis.scatter(total, errors, s=22, alpha=0.75, linewidth=0, label=name, zorder=3, **LOOK[name])
                 x = np.array([total.min(), total.max()])
                 middle = np.exp(np.mean(np.log(errors)) - slope * np.mean(np.log(total)))
@@ -67,7 +78,7 @@ def draw_statistical(settings: Rates, history: Any, target: Path) -> None:
                 xscale="log",
                 yscale="log",
             )
-            axis.set_ylabel("error / logarithm" if sign == ">" else "error")
+            axis.set_ylabel(r"error / $(\mu \gamma K R)$" if sign == ">" else "error")
         legend_below(axes)
 
 

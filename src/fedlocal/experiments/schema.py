@@ -276,6 +276,7 @@ class Discrepancy(Common):
     """How far clients drift apart inside a round, against the lemmas."""
 
     kind: Literal["discrepancy"]
+    seeds: Annotated[list[Seed], Field(min_length=2)]  # verdicts need standard errors
     clients: PositiveInt
     rounds: PositiveInt
     local_steps: Annotated[list[PositiveInt], Field(min_length=1)]
@@ -361,12 +362,18 @@ class Instability(Common):
 
     kind: Literal["instability"]
     kappas: Annotated[list[Annotated[float, Field(gt=1)]], Field(min_length=1)]
-    blocks: PositiveInt  # K: of three steps each
+    blocks: Annotated[int, Field(ge=2)]  # K: of three steps each
     shown_kappa: Annotated[float, Field(gt=1)]  # that of the figures
     further_steps: PositiveInt  # after the blocks, to see both runs converge
     worst_kappas: Annotated[list[Annotated[float, Field(gt=1)]], Field(min_length=1)]  # of the worst cases
     worst_local_steps: Annotated[list[PositiveInt], Field(min_length=2)]
-    longest_agd: PositiveInt  # local steps up to which the worst case of AGD is followed
+    longest_agd: Annotated[int, Field(ge=6)]  # local steps of AGD's worst case, whose growth is that of the last five
+
+    @model_validator(mode="after")
+    def _covered(self) -> "Instability":
+        if max(self.kappas) < 25:
+            raise ValueError(f"kappas must contain one of at least 25, which the theorem is about, got {self.kappas}")
+        return self
 
 
 class RatesSpeedup(Strict):

@@ -1,6 +1,7 @@
 """advise: which method, which step size and how many local steps, for a problem and a number of rounds."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,44 +13,23 @@ import pandas as pd
 
 from fedlocal import checks
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer
-from fedlocal.engines import sweep
+from fedlocal.engines import DivergenceWarning, sweep
 from fedlocal.means import client_weights
 from fedlocal.problems import MLP
 from fedlocal.progress import ProgressBar
 from fedlocal.theory.around import around
-from fedlocal.theory.bound import Bound, Setting
+from fedlocal.theory.bound import OPTIONAL, Constants
+from fedlocal.theory.choices import Choice, Search, walker
 from fedlocal.theory.estimate import Estimate, estimate
-from fedlocal.theory.families import COMPOSITE, NON_CONVEX, SMOOTH, Family, Numbers
+from fedlocal.theory.families import COMPOSITE, SMOOTH, WITHOUT_THEORY
 from fedlocal.theory.local_model import LocalModel
 
 MOST_STEPS = 256  # local steps in a round, unless the user says otherwise
-STEP_SIZES = 36  # that are looked at, from 1e-5 to 4 times 1/L
-MODULI = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # times L: what an accelerated method may take for mu where F has none
 PILOTS = 3  # methods that a pilot runs
 PILOT_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the advised step size
 CURVE_POINTS = 30
+MOST_OF_IT = 0.9  # of the noise
 CLEAR = 2.0  # a prediction is that much better than the next, or they count as alike
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A method with all its numbers, and what is known about it."""
-
-    family: Family = field(repr=False)
-    numbers: Numbers
-    predicted: float | None  # expected objective above the optimum, from the local model
-    guarantee: Bound | None  # the best bound that holds
-    measured: float | None = None  # by the pilot
-
-    @property
-    def method(self) -> LocalMethod:
-        return self.family.build(self.numbers)
-
-    @property
-    def score(self) -> float:
-        """What choices are ranked by: measured, else predicted, else promised."""
-        promised = math.inf if self.guarantee is None else self.guarantee.value
-        return next((v for v in (self.measured, self.predicted) if v is not None), promised)
 
 
 @dataclass(frozen=True)
@@ -83,16 +63,17 @@ class Advice:
                 "step_size": choice.numbers.step_size,
                 "predicted_error": _number(choice.predicted),
                 "measured_error": _number(choice.measured),
-                "guaranteed_error": _number(None if choice.guarantee is None else choice.guarantee.value),
-                "theorem": "" if choice.guarantee is None else choice.guarantee.theorem,
+                "best_bound": _number(None if choice.bound is None else choice.bound.value),
+                "its_step_size": _number(None if choice.bound is None else choice.bound.step_size),
+                "theorem": None if choice.bound is None else choice.bound.theorem,
             }
             rows.append(row)
-        return pd.DataFrame(rows).dropna(axis="columns", how="all")
+        return pd.DataFrame(rows).dropna(axis="columns", how="all").fillna({"theorem": ""})
 
     def code(self) -> str:
         """Python that runs the choice, where `problem` (and `regularizer`) are there."""
         numbers = self.best.numbers
-        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        options = ", ".join(f"{name}={'x0' if name == 'x0' else repr(value)}" for name, value in self.options.items())
         built = self.best.family.code.format(
             step_size=numbers.step_size, strong_convexity=numbers.strong_convexity, local_steps=numbers.local_steps
         )
@@ -137,10 +118,8 @@ class Advice:
 
     def _predicted(self, choice: Choice, rounds: Sequence[int] | np.ndarray) -> list[float]:
         assert self.model is not None
-        walker = _walker(choice.family, choice.numbers)
-        return [
-            float(self.model.predict([walker], int(r), choice.numbers.local_steps, self.fraction)[0]) for r in rounds
-        ]
+        walks, steps = [walker(choice.family, choice.numbers)], choice.numbers.local_steps
+        return [float(self.model.predict(walks, int(r), steps, self.fraction)[0]) for r in rounds]
 
     def __str__(self) -> str:
         lines = [self.table().to_string(index=False, float_format=lambda v: f"{v:.3g}"), "", self.confidence]
@@ -164,9 +143,10 @@ def advise(
 ) -> Advice:
     r"""Say which method to run on a problem with a number of rounds, with which step size and how many local steps.
 
-    The constants of the problem are estimated, every bound that applies is evaluated with them, and the expected error of every
-    method is predicted on the local model of the problem around its optimum (`theory/local_model.py`), for step sizes from 1e-5/L
-    to 4/L and 1, 2, 4, ... local steps. Methods are ranked by what is predicted; a bound is what is guaranteed in the worst case,
+    The constants of the problem are estimated, the bounds that apply to each method are evaluated with them, and the expected
+    error of every method is predicted on the local model of the problem around its optimum (`theory/local_model.py`), for step
+    sizes from 1e-5/L to 4/L and 1, 2, 4, ... local steps. Methods are ranked by what is predicted. Beside it stands the best that
+    a theorem promises the method: in the worst case, for the theorem's own step size and output, from certified constants alone;
     often orders of magnitude above.
 
     Args:
@@ -190,6 +170,8 @@ def advise(
     """
     checks.instance("advise", "problem", problem, AbstractProblem)
     rounds = checks.whole("advise", "rounds", rounds)
+    if batch_size is not None:
+        batch_size = checks.whole("advise", "batch_size", batch_size)
     if clients is not None:
         clients = checks.whole("advise", "clients", clients, at_most=problem.num_clients)
     most = (
@@ -200,113 +182,67 @@ def advise(
     with jax.enable_x64(True):
         start = problem.init(jax.random.key(seed)) if x0 is None else x0
     convex = not isinstance(problem, MLP)
-    families = NON_CONVEX if not convex else COMPOSITE if regularizer is not None else SMOOTH
+    families = SMOOTH if regularizer is None else COMPOSITE
+    if not convex and regularizer is None:
+        families = tuple(family for family in SMOOTH if family.name in WITHOUT_THEORY)
     model = around(problem, found.solution, start, p, batch_size, regularizer, seed) if convex else None
     fraction = None if clients in (None, problem.num_clients) else clients / problem.num_clients
-    search = Search(found, model, fraction, rounds, most, regularizer, _alike(p, fraction))
+    constants = _certified(found) if convex else None
+    search = Search(found, constants, model, fraction, rounds, most, regularizer, _alike(p, fraction))
+    choices = []
     with ProgressBar("advise", len(families), progress) as bar:
-        choices = []
         for i, family in enumerate(families):
             choices.append(search.best(family))
             bar.advance_to(i + 1, family.name)
-    choices.sort(key=lambda choice: choice.score)
+    choices.sort(key=lambda choice: choice.rank)
     options: dict[str, Any] = {"rounds": rounds, "batch_size": batch_size}
     options |= {"clients_per_round": clients} if fraction is not None else {}
     options |= {"weights": weights} if weights != "uniform" else {}
+    options |= {"seed": seed} if seed else {}
+    options |= {} if x0 is None else {"x0": x0}
     if pilot:
-        run = {**options, "seed": seed, "x0": x0, "progress": progress}
-        tried = [_pilot(problem, choice, found.optimum, run) for choice in choices[:PILOTS]]
-        choices = sorted([*tried, *choices[PILOTS:]], key=lambda choice: (choice.measured is None, choice.score))
+        tried = [_pilot(problem, choice, search, {**options, "progress": progress}) for choice in choices[:PILOTS]]
+        choices = sorted([*tried, *choices[PILOTS:]], key=lambda choice: choice.rank)
     best = choices[0]
-    notes = [*found.warnings, *_notes(best, found, model, convex)]
+    notes = [*found.warnings, *_notes(best, found, model, convex, regularizer)]
     options = {"rounds": rounds, "local_steps": best.numbers.local_steps, **options}
     return Advice(choices, options, found, model, notes, _confidence(choices, found, model), fraction)
 
 
-@dataclass(frozen=True)
-class Search:
-    """What the best numbers of a family are looked for with."""
-
-    found: Estimate
-    model: LocalModel | None
-    fraction: float | None
-    rounds: int
-    most_steps: int
-    regularizer: Regularizer | None
-    clients: int  # of equal weight, that average as much noise away
-
-    def best(self, family: Family) -> Choice:
-        """The choice with the smallest prediction; with the smallest bound where nothing can be predicted."""
-        candidates = [self._with(family, steps) for steps in _powers_of_two(self.most_steps)]
-        return min(candidates, key=lambda choice: choice.score)
-
-    def _with(self, family: Family, local_steps: int) -> Choice:
-        guarantee = None  # the theorems let all clients take part, where they differ
-        if self.fraction is None or self.found.constants.heterogeneity == 0:
-            guarantee = family.guarantee(self.found.constants, Setting(self.clients, self.rounds, local_steps))
-        if self.model is None:
-            step_size = 1 / (4 * self.found.local.smoothness)
-            if guarantee is not None and guarantee.step_size is not None:
-                step_size = guarantee.step_size
-            return Choice(family, self._numbers(step_size, local_steps, self._moduli(family)[0]), None, guarantee)
-        tried = [
-            (value, self._numbers(step_size, local_steps, mu))
-            for mu in self._moduli(family)
-            for step_size, value in self._predicted(family, local_steps, mu)
-        ]
-        value, numbers = min(tried, key=lambda each: each[0])
-        return Choice(family, numbers, float(value), guarantee)
-
-    def _predicted(self, family: Family, local_steps: int, mu: float) -> list[tuple[float, float]]:
-        assert self.model is not None
-        largest = max(self.model.curvature.max(), self.found.local.smoothness / 100)  # there may be none left at x*
-        step_sizes = np.geomspace(1e-5, 4.0, STEP_SIZES) / largest
-        if family.accelerated:
-            step_sizes = step_sizes[step_sizes * mu < 0.5]
-        walkers = [_walker(family, self._numbers(float(s), local_steps, mu)) for s in step_sizes]
-        values = self.model.predict(walkers, self.rounds, local_steps, self.fraction)
-        return list(zip(map(float, step_sizes), map(float, values), strict=True))
-
-    def _numbers(self, step_size: float, local_steps: int, mu: float) -> Numbers:
-        return Numbers(step_size, local_steps, mu, self.regularizer)
-
-    def _moduli(self, family: Family) -> list[float]:
-        """What is taken for mu: the problem's own, or several where it has none that is known."""
-        mu = self.found.constants.strong_convexity
-        if mu > 0 or not family.accelerated:
-            return [mu]
-        return [factor * self.found.local.smoothness for factor in MODULI]
-
-
-def _walker(family: Family, numbers: Numbers) -> LocalMethod:
-    """The method as the local model walks it: a proximal one like FedAvg, in the coordinates that psi leaves free."""
-    return SMOOTH_FED_AVG.build(numbers) if family.composite else family.build(numbers)
-
-
-SMOOTH_FED_AVG = next(family for family in SMOOTH if family.name == "FedAvg")
-
-
-def _pilot(problem: AbstractProblem, choice: Choice, optimum: float, options: dict[str, Any]) -> Choice:
+def _pilot(problem: AbstractProblem, choice: Choice, search: Search, options: dict[str, Any]) -> Choice:
     """The choice with the step size that did best, and how well."""
     numbers = choice.numbers
     step_sizes = [factor * numbers.step_size for factor in PILOT_FACTORS]
     if choice.family.accelerated:
         step_sizes = [s for s in step_sizes if s * numbers.strong_convexity < 0.5]
-    cells = {"step_size": step_sizes}
-    outcome = sweep(
-        problem,
-        lambda step_size: choice.family.build(replace(numbers, step_size=step_size)),
-        cells,
-        local_steps=numbers.local_steps,
-        eval_every=options["rounds"],
-        **options,
-    )
-    ends = outcome.history.groupby("step_size")["objective"].last() - optimum
-    errors = {float(size): float(error) for size, error in ends.items() if math.isfinite(error)}  # pyright: ignore[reportArgumentType]
-    if not errors:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)  # some of them may
+        outcome = sweep(
+            problem,
+            lambda step_size: choice.family.build(replace(numbers, step_size=step_size)),
+            {"step_size": step_sizes},
+            local_steps=numbers.local_steps,
+            eval_every=options["rounds"],
+            **options,
+        )
+    ends = outcome.history.groupby("step_size").tail(1)
+    errors = dict(zip(ends["step_size"], ends["objective"] - search.found.optimum, strict=True))
+    finite = {float(size): float(error) for size, error in errors.items() if math.isfinite(error)}
+    if not finite:
         return replace(choice, measured=math.inf)
-    best = min(errors, key=errors.__getitem__)
-    return replace(choice, numbers=replace(numbers, step_size=best), measured=errors[best])
+    best = min(finite, key=finite.__getitem__)
+    return search.again(choice, best, finite[best])
+
+
+def _certified(found: Estimate) -> Constants | None:
+    """The constants that are proven; those that are not count as unknown. None where L or sigma is not."""
+    proven = found.certified
+    if not (proven["smoothness"] and proven["noise"]):
+        return None
+    unknown = {name: None for name in OPTIONAL if not proven[name]}
+    if not proven["strong_convexity"]:
+        unknown["strong_convexity"] = 0.0  # pyright: ignore[reportArgumentType]
+    return replace(found.constants, **unknown)  # pyright: ignore[reportArgumentType]
 
 
 def _alike(p: np.ndarray, fraction: float | None) -> int:
@@ -321,23 +257,27 @@ def _usual_steps(problem: AbstractProblem, batch_size: int | None) -> int:
     return int(np.clip(np.median(sizes) // batch_size, 1, MOST_STEPS))
 
 
-def _powers_of_two(most: int) -> list[int]:
-    return sorted({2**i for i in range(most.bit_length())} | {most})
-
-
-def _notes(best: Choice, found: Estimate, model: LocalModel | None, convex: bool) -> list[str]:
+def _notes(
+    best: Choice, found: Estimate, model: LocalModel | None, convex: bool, regularizer: Regularizer | None
+) -> list[str]:
     """What the user should know about this advice."""
     notes = []
     if not convex:
-        notes.append("the problem is not convex: step sizes come from a bound on gradient norms; run it with a pilot")
-    elif model is None:
-        notes.append("nothing can be predicted with this regulariser, only bounded; a pilot helps")
-    if best.guarantee is None:
-        notes.append(f"no theorem's conditions hold for {best.family.name} here, so its error is not bounded")
-    if best.predicted is not None and not math.isfinite(best.predicted):
         notes.append(
-            "every step size that was looked at diverges on the local model; give more rounds or scale the data"
+            "the problem is not convex: nothing is predicted, step sizes are 1/(4 L) of sampled points; use a pilot"
         )
+    elif model is None and all(not np.any(leaf) for leaf in jax.tree.leaves(found.solution)):
+        notes.append("the optimum is zero: the regulariser is too strong for this data")
+    elif model is None:
+        notes.append(f"nothing can be predicted with {type(regularizer).__name__}, only bounded; a pilot helps")
+    elif model.noise_seen < MOST_OF_IT:
+        notes.append(f"only {model.noise_seen:.0%} of the noise is in the directions that were looked at; use a pilot")
+    if convex and best.bound is None:
+        notes.append(
+            f"no theorem with proven constants applies to {best.family.name} here, so nothing bounds its error"
+        )
+    if best.predicted is not None and not math.isfinite(best.predicted):
+        notes.append("every step size that was looked at diverges on the local model; scale the data")
     if best.family.accelerated and found.constants.strong_convexity == 0:
         notes.append("mu is not known to be positive; strong_convexity is the one with the best prediction")
     return notes
@@ -346,19 +286,23 @@ def _notes(best: Choice, found: Estimate, model: LocalModel | None, convex: bool
 def _confidence(choices: Sequence[Choice], found: Estimate, model: LocalModel | None) -> str:
     """How sure the advice is, in a sentence."""
     best, rest = choices[0], choices[1:]
-    if best.measured is not None:
-        off = "" if not best.predicted else f"; predicted was {best.predicted:.2g}"
+    if best.measured is not None and math.isfinite(best.measured):
+        off = "" if best.predicted is None else f"; predicted is {best.predicted:.2g}"
         return f"Measured by a pilot: {best.measured:.2g} above the optimum{off}."
-    if model is None or best.predicted is None:
-        return "Low confidence: ranked by worst-case bounds alone; pilot=True measures."
+    if model is None or best.predicted is None or not math.isfinite(best.predicted):
+        ranked = "ranked by worst-case bounds alone" if math.isfinite(best.score) else "nothing ranks the methods"
+        return f"Low confidence: {ranked}; pilot=True measures."
     gap, modelled = found.constants.gap, float(model.curvature @ model.start**2) / 2
-    close = [choice.family.name for choice in rest if choice.score < CLEAR * best.score]
-    alike = (
-        f"; {', '.join(close)} within a factor {CLEAR:g}" if close else f"; every other method is {CLEAR:g} times worse"
-    )
+    near = [
+        choice.family.name for choice in rest if choice.predicted is not None and choice.score <= CLEAR * best.score
+    ]
+    others = f"; {', '.join(near)} within a factor {CLEAR:g}" if near else ""
+    if gap is None:
+        return f"Low confidence: the start is outside the constraint{others}."
     ratio = modelled / gap if gap else 1.0
-    level = "High" if 1 / 2 < ratio < 2 and not found.warnings else "Medium" if 1 / 10 < ratio < 10 else "Low"
-    return f"{level} confidence: the local model explains {ratio:.0%} of the start's error{alike}."
+    sure = 1 / 2 < ratio < 2 and not found.warnings and model.noise_seen > MOST_OF_IT
+    level = "High" if sure else "Medium" if 1 / 10 < ratio < 10 else "Low"
+    return f"{level} confidence: the local model explains {ratio:.0%} of the start's error{others}."
 
 
 def _number(value: float | None) -> float:

@@ -31,7 +31,6 @@ class Point:
     whole: jax.Array  # (n,) all parameters
     unravel: Any
     free: np.ndarray  # indices of the coordinates that psi does not hold in place
-    psi_curvature: np.ndarray  # (free,) of psi
 
     def params(self, z: jax.Array) -> Params:
         return self.unravel(self.whole.at[self.free].set(z))
@@ -55,20 +54,19 @@ def around(
 ) -> LocalModel | None:
     """The model of a problem around the minimiser of F + psi.
 
-    With a psi that is a sum over coordinates: in those that psi does not hold where they are (at zero, at a bound), because
-    there a proximal method walks like one without psi. None for other psi.
+    With a psi that is a sum of absolute values or bounds over coordinates: in those that psi does not hold where they are (at
+    zero, at a bound), because there FedDualAvg walks like FedAvg. None for other psi, and where psi holds everything.
     """
     with jax.enable_x64(True):
         solution, x0 = (jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), x) for x in (solution, x0))
-        place = _free(Zero() if regularizer is None else regularizer, solution)
-        if place is None:
+        free = _free(Zero() if regularizer is None else regularizer, solution)
+        if free is None:
             return None
-        free, curved = place
         whole, unravel = ravel_pytree(solution)
-        at = Point(problem, client_weights, whole, unravel, free, curved)
+        at = Point(problem, client_weights, whole, unravel, free)
         start = np.asarray(at.flat(x0) - at.z)
         found = _of_scores(at) if _has_scores(at) else _of_gradients(at, start)
-        offsets, pulls = _clients(at)
+        shares, offsets, pulls = _clients(at)
         noises = _noise(at, batch_size, seed)
     basis = found.basis
     return LocalModel(
@@ -76,24 +74,24 @@ def around(
         start=start @ basis,
         noise=np.mean((noises @ basis) ** 2, axis=0),
         skew=found.skew,
-        pull=np.mean(pulls @ basis, axis=0),
-        spread=np.sum((offsets @ basis) ** 2, axis=0) / max(len(offsets) - 1, 1),
+        pull=shares @ (pulls @ basis),
+        spread=shares @ (offsets @ basis) ** 2 * len(shares) / max(len(shares) - 1, 1),
         share=float(np.sum(client_weights**2)),
         uneven=found.uneven / batch_size if batch_size is not None else 0 * found.uneven,
+        noise_seen=float(np.sum((noises @ basis) ** 2) / max(np.sum(noises**2), 1e-300)) if np.any(noises) else 1.0,
     )
 
 
-def _free(psi: Regularizer, solution: Params) -> tuple[np.ndarray, np.ndarray] | None:
-    """Indices of the coordinates that psi leaves free, and psi's curvature there; None where there are none, or psi is no sum."""
-    free, curvature = [], []
+def _free(psi: Regularizer, solution: Params) -> np.ndarray | None:
+    """Indices of the coordinates that psi leaves free; None where there are none, or psi is no sum, or curved."""
+    free = []
     for part, leaf in zip(psi.parts(solution), jax.tree.leaves(solution), strict=True):
         kind, x = part.separable(), np.ravel(leaf)
-        if kind is None:
+        if kind is None or kind.l2 > 0:  # dual averaging with a curved psi takes shorter and shorter steps
             return None
         free.append(~((kind.l1 > 0) & (x == 0)) & (x > kind.lower) & (x < kind.upper))
-        curvature.append(np.full(len(x), kind.l2))
     indices = np.flatnonzero(np.concatenate(free))
-    return (indices, np.concatenate(curvature)[indices]) if len(indices) else None
+    return indices if len(indices) else None
 
 
 class Derivatives(NamedTuple):
@@ -122,7 +120,7 @@ def _of_scores(at: Point) -> Derivatives:
         penalty = np.concatenate([[0.0], penalty])
     targets = jnp.asarray(problem.data.arrays[1], jnp.float64)
     scores = jnp.asarray(matrix @ np.asarray(at.whole))
-    matrix, penalty = matrix[:, at.free], penalty[at.free] + at.psi_curvature
+    matrix, penalty = matrix[:, at.free], penalty[at.free]
 
     def slope(s: jax.Array, b: jax.Array) -> jax.Array:
         return jax.grad(lambda s: problem.losses_of_scores(s[None], b[None])[0])(s)
@@ -143,7 +141,7 @@ def _of_gradients(at: Point, start: np.ndarray) -> Derivatives:
     smooth = smooth_part(at.problem, at.client_weights)
 
     def gradient(z: jax.Array) -> jax.Array:
-        return at.flat(smooth.value_and_gradient(at.params(z))[1]) + at.psi_curvature * z
+        return at.flat(smooth.value_and_gradient(at.params(z))[1])
 
     @jax.jit
     def curve(direction: jax.Array) -> jax.Array:
@@ -176,22 +174,24 @@ def _krylov(curve: Any, start: np.ndarray) -> np.ndarray:
     return basis
 
 
-def _clients(at: Point) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients of some clients at the optimum minus their mean, and their Hessians times those."""
-    d = len(at.free)
+def _clients(at: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights of some clients, their gradients at the optimum minus the mean, and their Hessians times those."""
+    d, p = len(at.free), at.client_weights
     if homogeneous(at.problem):
-        return np.zeros((1, d)), np.zeros((1, d))
-    p = at.client_weights
-    chosen = np.random.default_rng(0).choice(len(p), min(len(p), CLIENTS), replace=False, p=p)
+        return np.ones(1), np.zeros((1, d)), np.zeros((1, d))
+    chosen = np.arange(len(p))
+    if len(p) > CLIENTS:
+        chosen = np.random.default_rng(0).choice(len(p), CLIENTS, replace=False)
+    shares = p[chosen] / p[chosen].sum()
     gradient = lambda m, z: at.flat(at.problem.full_gradient(at.params(z), m))  # noqa: E731
     own = jax.lax.map(lambda m: gradient(m, at.z), jnp.asarray(chosen))
-    offsets = own - own.mean(axis=0)
+    offsets = own - jnp.asarray(shares) @ own
 
     def pull(each: tuple[jax.Array, jax.Array]) -> jax.Array:
         m, offset = each
         return jax.jvp(lambda z: gradient(m, z), (at.z,), (offset,))[1]
 
-    return np.asarray(offsets), np.asarray(jax.lax.map(pull, (jnp.asarray(chosen), offsets)))
+    return shares, np.asarray(offsets), np.asarray(jax.lax.map(pull, (jnp.asarray(chosen), offsets)))
 
 
 def _noise(at: Point, batch_size: int | None, seed: int) -> np.ndarray:

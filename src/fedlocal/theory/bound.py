@@ -17,8 +17,8 @@ DECADES = 12  # of step sizes below the largest one that are searched for the be
 class Constants:
     """What the theorems know about a problem; beside each its letter in the text. None where it is not known.
 
-    >>> Constants(smoothness=1.0, noise=0.5, distance=2.0).divergence
-    1.4142135623730951
+    >>> round(Constants(smoothness=1.0, noise=0.5, distance=2.0).divergence, 6)
+    1.414214
     """
 
     smoothness: float  # L: every F_m has a gradient with this Lipschitz constant

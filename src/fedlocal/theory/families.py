@@ -10,7 +10,6 @@ from fedlocal.theory.bound import Bound, BoundFn, Constants, Setting, tightest
 from fedlocal.theory.composite_bounds import (
     composite_small_step_bound,
     fed_dual_avg_bounded_gradient_bound,
-    fed_dual_avg_quadratic_bound,
 )
 from fedlocal.theory.fed_ac_bounds import (
     fed_ac_one_bound,
@@ -18,10 +17,13 @@ from fedlocal.theory.fed_ac_bounds import (
     fed_ac_two_third_order_bound,
     minibatch_ac_sgd_bound,
 )
-from fedlocal.theory.fed_ac_convex_bounds import fed_ac_one_convex_bound, fed_ac_two_convex_bound
+from fedlocal.theory.fed_ac_convex_bounds import (
+    fed_ac_one_convex_bound,
+    fed_ac_two_convex_bound,
+    fed_ac_two_third_order_convex_bound,
+)
 from fedlocal.theory.fed_avg_bounds import (
     fed_avg_convex_bound,
-    fed_avg_non_convex_bound,
     fed_avg_strongly_convex_third_order_bound,
     fed_avg_third_order_bound,
 )
@@ -45,28 +47,28 @@ class Family:
     name: str
     build: Callable[[Numbers], LocalMethod]
     code: str  # that builds it, with the numbers' names in braces
-    bounds: tuple[tuple[BoundFn, float], ...]  # theorems, and the largest step size times L that each allows
+    bounds: tuple[tuple[BoundFn, float], ...] = ()  # theorems, and the largest step size times L that each allows
     accelerated: bool = False  # needs a modulus of strong convexity
-    composite: bool = False  # has a regulariser
+    predictable: bool = True  # whether the local model knows how it walks
 
-    def guarantee(self, constants: Constants, setting: Setting) -> Bound | None:
-        """The smallest value that a theorem promises; None where none applies."""
+    def best_bound(self, constants: Constants, setting: Setting) -> Bound | None:
+        """The smallest value that a theorem promises, with a step size of its own; None where none applies."""
         promised = []
         for bound_fn, largest in self.bounds:
             try:
-                found = tightest(bound_fn, constants, setting, largest / constants.smoothness)
+                as_stated = bound_fn(constants, setting)
+                promised += [as_stated, tightest(bound_fn, constants, setting, largest / constants.smoothness)]
             except ValueError:  # a constant that it needs is not known
                 continue
-            if found.applies and math.isfinite(found.value):
-                promised.append(found)
-        return min(promised, key=lambda found: found.value, default=None)
+        holding = [found for found in promised if found.applies and math.isfinite(found.value)]
+        return min(holding, key=lambda found: found.value, default=None)
 
 
 SMOOTH = (
     Family(
         "FedAc-I",
         lambda n: FedAc.one(step_size=n.step_size, strong_convexity=n.strong_convexity, local_steps=n.local_steps),
-        "fl.methods.FedAc.one(step_size={step_size:.3g}, strong_convexity={strong_convexity:.3g}, "
+        "fl.methods.FedAc.one(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, "
         "local_steps={local_steps})",
         ((fed_ac_one_bound, 1.0), (fed_ac_one_convex_bound, 1.0)),
         accelerated=True,
@@ -74,15 +76,20 @@ SMOOTH = (
     Family(
         "FedAc-II",
         lambda n: FedAc.two(step_size=n.step_size, strong_convexity=n.strong_convexity, local_steps=n.local_steps),
-        "fl.methods.FedAc.two(step_size={step_size:.3g}, strong_convexity={strong_convexity:.3g}, "
+        "fl.methods.FedAc.two(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, "
         "local_steps={local_steps})",
-        ((fed_ac_two_bound, 1.0), (fed_ac_two_third_order_bound, 1.0), (fed_ac_two_convex_bound, 1.0)),
+        (
+            (fed_ac_two_bound, 1.0),
+            (fed_ac_two_third_order_bound, 1.0),
+            (fed_ac_two_convex_bound, 1.0),
+            (fed_ac_two_third_order_convex_bound, 1.0),
+        ),
         accelerated=True,
     ),
     Family(
         "FedAvg",
         lambda n: FedAvg(client_step_size=n.step_size),
-        "fl.methods.FedAvg(client_step_size={step_size:.3g})",
+        "fl.methods.FedAvg(client_step_size={step_size:.6g})",
         (
             (fed_avg_convex_bound, 0.25),
             (fed_avg_third_order_bound, 0.5),
@@ -92,14 +99,14 @@ SMOOTH = (
     Family(
         "MB-AC-SGD",
         lambda n: MinibatchAcSGD(step_size=n.step_size, strong_convexity=n.strong_convexity),
-        "fl.methods.MinibatchAcSGD(step_size={step_size:.3g}, strong_convexity={strong_convexity:.3g})",
+        "fl.methods.MinibatchAcSGD(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g})",
         ((minibatch_ac_sgd_bound, 1.0),),
         accelerated=True,
     ),
     Family(
         "MB-SGD",
         lambda n: MinibatchSGD(step_size=n.step_size),
-        "fl.methods.MinibatchSGD(step_size={step_size:.3g})",
+        "fl.methods.MinibatchSGD(step_size={step_size:.6g})",
         ((minibatch_sgd_bound, 0.25),),
     ),
 )
@@ -107,32 +114,18 @@ COMPOSITE = (
     Family(
         "FedDualAvg",
         lambda n: FedDualAvg(client_step_size=n.step_size, regularizer=_psi(n)),
-        "fl.methods.FedDualAvg(client_step_size={step_size:.3g}, regularizer=regularizer)",
-        ((fed_dual_avg_bounded_gradient_bound, 0.25), (fed_dual_avg_quadratic_bound, 0.25)),
-        composite=True,
+        "fl.methods.FedDualAvg(client_step_size={step_size:.6g}, regularizer=regularizer)",
+        ((fed_dual_avg_bounded_gradient_bound, 0.25), (composite_small_step_bound, 0.25)),
     ),
     Family(
         "FedMiD",
         lambda n: FedMiD(client_step_size=n.step_size, regularizer=_psi(n)),
-        "fl.methods.FedMiD(client_step_size={step_size:.3g}, regularizer=regularizer)",
+        "fl.methods.FedMiD(client_step_size={step_size:.6g}, regularizer=regularizer)",
         ((composite_small_step_bound, 0.25),),
-        composite=True,
+        predictable=False,  # psi acts on the clients and again on the server
     ),
 )
-NON_CONVEX = (
-    Family(
-        "FedAvg",
-        lambda n: FedAvg(client_step_size=n.step_size),
-        "fl.methods.FedAvg(client_step_size={step_size:.3g})",
-        ((fed_avg_non_convex_bound, 1.0),),
-    ),
-    Family(
-        "MB-SGD",
-        lambda n: MinibatchSGD(step_size=n.step_size),
-        "fl.methods.MinibatchSGD(step_size={step_size:.3g})",
-        (),
-    ),
-)
+WITHOUT_THEORY = ("FedAvg", "MB-SGD")  # of SMOOTH, for problems that are not convex
 
 
 def _psi(numbers: Numbers) -> Regularizer:

@@ -37,6 +37,9 @@ class LocalModel:
     spread: np.ndarray  # (d,) variance over clients of grad F_m(x*)
     share: float  # sum_m p_m^2: what averaging over all clients leaves of a variance
     uneven: np.ndarray  # (d, d) variance of a stochastic Hessian's entries: noise that grows with the distance from x*
+    noise_seen: float = (
+        1.0  # the part of the noise that these directions hold; less where there are too many to look at
+    )
 
     def predict(
         self, methods: Sequence[LocalMethod], rounds: int, local_steps: int, clients_per_round: float | None = None
@@ -79,11 +82,13 @@ class LocalModel:
         step = (
             transition[:, None] - self.curvature[None, :, None, None] * (gain[:, :, None] * query[:, None, :])[:, None]
         )
-        flat = np.broadcast_to(transition[:, None], step.shape)
         gains = np.broadcast_to(gain[:, None], step.shape[:-1])
-        response = flat_response = gains  # what a unit of gradient has become after some steps
+        response, slope = (
+            gains,
+            np.zeros_like(gains),
+        )  # of a unit of gradient after some steps; its change with the curvature
         power = np.broadcast_to(np.eye(step.shape[-1]), step.shape)
-        total, flat_total, bent = np.zeros_like(gains), np.zeros_like(gains), np.zeros_like(gains)
+        total, total_slope, bent = np.zeros_like(gains), np.zeros_like(gains), np.zeros_like(gains)
         unit, scatter, sum_of_scatter = np.zeros_like(step), np.zeros(step.shape[:2]), np.zeros(step.shape[:2])
         asks = np.zeros((*step.shape[:2], *keep.shape[1:]))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -93,11 +98,12 @@ class LocalModel:
                 bias = (scatter * self.noise) @ self.skew.T / 2  # of the clients' mean gradient
                 bent = _apply(step, bent) + gains * bias[..., None]
                 sum_of_scatter = sum_of_scatter + scatter
-                scatter = scatter + np.einsum("es,eds->ed", query, response) ** 2  # of one client's query point
-                total, flat_total, unit = total + response, flat_total + flat_response, unit + _outer(response)
-                response, flat_response, power = _apply(step, response), _apply(flat, flat_response), step @ power
-            pulled = (total - flat_total) / np.maximum(self.curvature, 1e-12)[:, None] * self.pull[:, None]
-            moved = -_apply(take[:, None], bent + pulled)
+                seen = np.einsum("es,eds->ed", query, response)
+                scatter = scatter + seen**2  # of one client's query point
+                total, total_slope, unit = total + response, total_slope + slope, unit + _outer(response)
+                slope = _apply(step, slope) - gains * seen[..., None]
+                response, power = _apply(step, response), step @ power
+            moved = -_apply(take[:, None], bent + total_slope * self.pull[:, None])
             turn = keep[:, None] + take[:, None] @ power @ start[:, None]
         out = np.broadcast_to(_solution_weights(methods[0]), keep.shape[:2])
         return Walk(turn, moved, total, unit, sum_of_scatter / local_steps, take, asks, out)

@@ -54,6 +54,7 @@ def test_libsvm(tmp_path: Path):
         ({}, {"target": "ill", "sites": "town"}, "has no column 'town' for sites"),
         ({}, {"target": "ill"}, "column 'ward' of .* holds no numbers; encode or drop it first"),
         ({"dose": [0.5, None, 0.0]}, {"target": "ill", "sites": "ward"}, "column 'dose' of .* has cells that are no numbers"),
+        ({"ward": ["a", None, "b"]}, {"target": "ill", "sites": "ward"}, "column 'ward' of .* has empty cells"),
         ({"ill": ["yes", "no", "no"]}, {"target": "ill", "sites": "ward"}, "column 'ill' of .* has cells that are no numbers"),
     ],
 )  # fmt: skip
@@ -73,5 +74,10 @@ def test_what_is_wrong_with_other_files_is_said(tmp_path: Path):
     with pytest.raises(ValueError, match="allow_pickle"):
         read_examples(tmp_path / "o.npz")
     (tmp_path / "t.svm").write_text("+1 1:0.5\n")
-    with pytest.raises(ValueError, match="no column 'ward' for sites"):
+    with pytest.raises(ValueError, match="is no table and has no column 'ward' for sites"):
         read_examples(tmp_path / "t.svm", sites="ward")
+    with pytest.raises(ValueError, match="is no table and has no column 'ill' for target"):
+        read_examples(tmp_path / "t.npz", target="ill")
+    (tmp_path / "bad.npz").write_text("no zip")
+    with pytest.raises(ValueError, match="is no npz file"):
+        read_examples(tmp_path / "bad.npz")

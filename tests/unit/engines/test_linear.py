@@ -121,7 +121,13 @@ def check(problem: Any, method: fl.LocalMethod, tolerance: float = 1e-12, **argu
 # every method and every psi
 
 
-@pytest.mark.parametrize(("name", "kind"), [(name, ("logistic", "squares")[i % 2]) for i, name in enumerate(METHODS)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(name, ("logistic", "squares")[i % 2], marks=() if name in KINDS else thorough)
+        for i, name in enumerate(METHODS)
+    ],
+)
 def test_kernels_equal_the_generic_engine(name: str, kind: str):
     method = METHODS[name]
     fused = check(problem(kind, l2_for(method)), method, weights="examples", **STEPS)
@@ -208,7 +214,7 @@ def test_values_that_are_all_one_are_not_stored():
     check(ones, METHODS["fed_dual_avg_l1"], **STEPS)
 
 
-@pytest.mark.parametrize(("kind", "intercept"), [("logistic", True), ("squares", False)])
+@pytest.mark.parametrize(("kind", "intercept"), [("logistic", True), pytest.param("squares", False, marks=thorough)])
 def test_dense_features(kind: str, intercept: bool):
     dense = problem(kind, 0.02, intercept, "dense")
     assert rows_of(dense, np.float64).columns is None
@@ -354,7 +360,7 @@ def test_server_step_sizes(make: Any, server_step_size: float):
 
 
 @quiet
-@pytest.mark.parametrize("cells", [1, 3])
+@pytest.mark.parametrize("cells", [1, pytest.param(3, marks=thorough)])
 def test_a_box_does_not_hide_that_a_run_diverged(cells: int):
     """Clients overflow within a round; the server's projection of nan is nan."""
     grid = {"client_step_size": [1e80, 0.1, 0.2][:cells]}
@@ -409,7 +415,9 @@ def check_sweep(problem: Any, cell: Callable[[int], fl.LocalMethod], cells: Any,
     return fused
 
 
-@pytest.mark.parametrize("name", SWEEPS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in ("fed_ac", "fed_dual_avg") else thorough) for n in SWEEPS]
+)
 def test_every_cell_equals_its_own_run(name: str):
     check_sweep(problem("squares"), SWEEPS[name], 13, weights="examples", eval_every=2, **STEPS)
 
@@ -855,6 +863,7 @@ def test_other_random_bits_of_jax_are_noticed():
         check(problem(l2=0.02), FedAvg(0.1), **STEPS)
 
 
+@thorough
 def test_dual_averaging_in_float32_is_the_same_however_it_is_cut():
     with jax.enable_x64(False):
         arguments = {"local_steps": 3, "batch_size": 1, "rounds": 100, "engine": "linear"}

@@ -1,6 +1,8 @@
 """The view from inside a round against plain NumPy, and that looking changes nothing."""
 
+import importlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,6 +14,7 @@ import pytest
 import fedlocal as fl
 from conformance.federation import MASK, federation, flat, numpy_gradient, rounds_of, start
 
+simulate_module = importlib.import_module("fedlocal.engines.simulate")  # the name also means the function
 ROUNDS, STEPS, ETA, MU, OPTIMUM = 3, 4, 0.02, 0.3, 0.17
 SAMPLING: dict[str, Any] = {"local_steps": STEPS, "batch_size": 2, "seed": 5, "weights": "examples"}
 STAR = {"weights": np.arange(6.0).reshape(2, 3) / 10, "intercept": np.array(0.4)}
@@ -226,6 +229,80 @@ def test_single_precision_is_measured_in_double():
     assert result.x.dtype == np.float32
     assert result.shadow is not None
     assert result.shadow["discrepancy"].iloc[1] == pytest.approx(2.0**-44, rel=1e-12)  # clients at 1 and 1 + 2^-21
+
+
+@pytest.mark.parametrize(("engine", "sizes"), [("simulate", (1, 2, 3)), ("simulate", (1, 1, 1)), ("loop", (1, 1, 1))])
+def test_weights_add_up_to_one_in_single_precision(engine: str, sizes: tuple[int, ...]):
+    """Three thirds in float32 are 1 + 3e-8. Clients step to (7 + c_m) / 2, which float32 holds."""
+    targets, p = np.array([1.0, 2.0, 4.0]), np.array(sizes) / sum(sizes)
+    clients = [(np.zeros((n, 1)), np.full(n, c)) for n, c in zip(sizes, targets, strict=True)]
+    sampling: dict[str, Any] = {"rounds": 1, "local_steps": 1, "batch_size": 1, "weights": "examples"}
+    with jax.enable_x64(False):
+        problem = fl.Problem(lambda x, _, c: (x[0] - c) ** 2 / 2, fl.FederatedData.from_clients(clients))
+        shadow, x0 = fl.Shadow(solution=np.zeros(1)), np.full(1, 7, np.float32)
+        result = getattr(fl, engine)(problem, fl.methods.FedAvg(0.5), x0=x0, shadow=shadow, **sampling)
+    rows = result.shadow
+    assert result.x.dtype == np.float32
+    points = np.array([7.0, p @ (7 + targets) / 2, result.x[0]])
+    loss = [p @ (x - targets) ** 2 / 2 for x in points]
+    np.testing.assert_allclose(rows["distance"], points**2, rtol=1e-12)
+    np.testing.assert_allclose(rows["loss"], loss, rtol=1e-12)
+    assert rows["discrepancy"].iloc[[0, 2]].max() < 1e-28
+    assert rows["discrepancy"].iloc[1] == pytest.approx(p @ (targets / 2 - p @ targets / 2) ** 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "inside", "sent"),
+    [
+        (fl.methods.FedMiD(0.1, 1.0, fl.regularizers.L1(0.1)), {""}, {""}),
+        (fl.methods.FedDualAvg(0.1, 1.0, fl.regularizers.L1(0.1)), {"_y", "_query"}, {""}),
+        (fl.methods.MinibatchSGD(0.1), {"_x", "_total"}, {""}),
+        (
+            fl.methods.FedAc.one(step_size=0.1, strong_convexity=MU, local_steps=2),
+            {"_x", "_ag", "_md"},
+            {"_x", "_ag"},
+        ),
+    ],
+)
+def test_one_number_is_looked_at_as_a_vector_of_length_one(method: fl.LocalMethod, inside: set[str], sent: set[str]):
+    """Step lengths and counts have the shape of such parameters, and are no vectors."""
+    shifts = jnp.array([-1.0, 2.0])
+    problem = fl.problems.Oracle(lambda x, m: jnp.sum((x - shifts[m]) ** 2) / 2, num_clients=2)
+    common: dict[str, Any] = {"rounds": 2, "local_steps": 2, "metrics": [fl.metrics.ClientDiscrepancy()]}
+    number, vector = (
+        fl.simulate(problem, method, x0=np.full(shape, 0.5), shadow=fl.Shadow(), **common) for shape in ((), 1)
+    )
+    for frame, names in ((number.shadow, inside), (number.history, sent)):
+        assert frame is not None
+        assert {c for c in frame if c.startswith("discrepancy")} == {f"discrepancy{name}" for name in names}
+    assert number.shadow is not None
+    assert vector.shadow is not None
+    pd.testing.assert_frame_equal(number.shadow, vector.shadow, rtol=1e-13, atol=1e-15)
+    sent_number, sent_vector = (result.history.drop(columns="seconds") for result in (number, vector))
+    pd.testing.assert_frame_equal(sent_number, sent_vector, rtol=1e-13, atol=1e-15)
+    slow = fl.loop(problem, method, x0=np.full((), 0.5), shadow=fl.Shadow(), **common)
+    assert slow.shadow is not None
+    pd.testing.assert_frame_equal(number.shadow, slow.shadow, rtol=1e-12, atol=1e-14)
+
+
+def test_saving_takes_at_most_a_twentieth_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A round takes a second and so does saving, by a clock that only they move: 21 rounds from one to the next."""
+    now, saves = [0.0], []
+
+    def second(x: np.ndarray) -> float:
+        now[0] += 1
+        return 0.0
+
+    def save(self: Any, rounds: int, state: Any, extra: dict[str, Any]) -> None:
+        now[0] += 1
+        saves.append((rounds, len(extra["shadow"])))
+
+    monkeypatch.setattr(simulate_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(simulate_module.Checkpoint, "save", save)
+    problem = fl.problems.quadratics(np.ones((2, 1, 1)), [[1.0], [3.0]])
+    arguments: dict[str, Any] = {"rounds": 50, "local_steps": 1, "metrics": [second], "checkpoint": tmp_path / "c"}
+    fl.simulate(problem, METHODS["fed_avg"], shadow=fl.Shadow(every=10), **arguments)
+    assert saves == [(1, 1), (22, 3), (43, 5), (50, 5)]
 
 
 @pytest.mark.thorough

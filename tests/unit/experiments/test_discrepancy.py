@@ -12,7 +12,10 @@ from rich.console import Console
 import fedlocal as fl
 from fedlocal import experiments
 from fedlocal.experiments import discrepancy
+from fedlocal.experiments.discrepancy_lemmas import potential_bound
 from fedlocal.experiments.schema import Discrepancy, load
+from fedlocal.theory import Setting
+from fedlocal.theory.fed_ac_stability import fed_ac_one_perturbed_bound
 
 SMALL = ["rounds=2", "local_steps=[2, 4]", "clients=4", "examples=60", "dimension=3"]
 
@@ -60,17 +63,39 @@ def test_over_seeds_is_mean_and_standard_error():
     assert seen["error"].tolist() == [1.0, 0.0]  # sqrt 2 / sqrt 2
 
 
+def test_the_bound_after_a_round_knows_the_rounds_before_alone():
+    task, wanted = discrepancy.quadratic(settings(), 0.0), settings("rounds=3")
+    largest = [2.0, 7.0, 5.0]
+    rows = [(r, k, x / (2 - k), seed) for r, x in enumerate(largest) for k in (0, 1) for seed in (0, 1)]
+    rows += [(r, 2, 1e3, seed) for r in range(3) for seed in (0, 1)] + [(3, 0, 1e3, seed) for seed in (0, 1)]
+    part = pd.DataFrame(rows, columns=["round", "step", "measured", "seed"])
+    found = potential_bound(wanted, task, part, "FedAc-I", 2)
+    exact = [
+        fed_ac_one_perturbed_bound(task.constants, Setting(4, r, 2), task.step_size, apart).value
+        for r, apart in ((1, 2.0), (2, 7.0), (3, 7.0))
+    ]
+    np.testing.assert_allclose(found, exact, rtol=1e-12)
+
+
+def test_one_seed_has_no_standard_error():
+    with pytest.raises(ValueError, match="seeds"):
+        load("discrepancy", seeds=[0])
+
+
 def test_a_violated_bound_is_said():
     """The same table with a measured value above its bound does not hold."""
     row = {"local_steps": 4, "largest": 1.0, "ratio": 0.5, "exponent": 1.0, "convergence_ratio": 0.5}
     cases = [(p, m) for p, names in discrepancy.RUNS.items() for m in names]
     table = pd.DataFrame([{"problem": p, "method": m, **row} for p, m in cases])
     wanted = settings("local_steps=[4]")
+    claim = (
+        "FedAvg stays below lemma lem:fedavg:2o:ub:2 at every step, on average over clients (the lemma: every client)"
+    )
     held = {v.claim: v.outcome for v in discrepancy._verdicts(wanted, table)}
-    assert held["FedAvg stays below lemma lem:fedavg:2o:ub:2 at every step"] == "holds"
+    assert held[claim] == "holds"
     table.loc[0, ["ratio", "exponent"]] = [1.5, 1.5]
     broken = {v.claim: v.outcome for v in discrepancy._verdicts(wanted, table)}
-    assert broken["FedAvg stays below lemma lem:fedavg:2o:ub:2 at every step"] == "does not hold"
+    assert broken[claim] == "does not hold"
     assert broken["FedAvg's discrepancy grows at most linearly in k on equal quadratics"] == "does not hold"
 
 
@@ -81,6 +106,7 @@ def test_a_small_run_from_end_to_end(tmp_path: Path):
     )
     history, table = pd.read_parquet(directory / "history.parquet"), pd.read_parquet(directory / "table.parquet")
     assert len(table) == 9 * 2  # cases, local steps
+    assert len(list((directory / "parts").iterdir())) == 9 * 2 * 2  # and seeds
     assert len(history) == sum(9 * 2 * (2 * (k + 1) + 1) for k in (2, 4))  # rows of each seed
     assert (directory / "figure.png").stat().st_size > 10_000
     assert (directory / "potentials.png").stat().st_size > 10_000

@@ -11,11 +11,14 @@ import pytest
 from rich.console import Console
 
 from fedlocal import experiments
+from fedlocal.experiments import iterate_bias
 from fedlocal.experiments.claims import FAILS, HOLDS
 from fedlocal.experiments.schema import IterateBias, load
 
 SMALL = ["steps=[32, 64]", "repeats=3000", "scaling.steps=[2, 16, 32]", "scaling.step_sizes=[0.0005, 0.001]"]
 SMALL += ["scaling.at_steps=16", "constant.times=[0.004, 0.5]", "constant.pairs=64", "constant.steps=64"]
+
+pytestmark = pytest.mark.xdist_group("bias")  # one process makes the run that they look at
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,21 @@ def test_the_table_is_that_of_the_samples(finished: Path):
         assert row["mean"] == pytest.approx(x.mean(), rel=1e-12)
         assert row["standard_error"] == pytest.approx(x.std() / np.sqrt(3000), rel=1e-12)
         assert abs(row["mean"] - row["exact_mean"]) < 4 * row["standard_error"]
+
+
+def test_parts_are_small(finished: Path):
+    parts = {path.stem for path in (finished / "parts").iterdir()}
+    grown = {f"scaling-{name}-{axis}" for name in ("piecewise", "log_cosh") for axis in ("steps", "step_size")}
+    assert parts == {"samples-0", "constant-0", "constant-1"} | grown
+
+
+@pytest.mark.parametrize(("share", "tight"), [(0.98, True), (0.5, False)])
+def test_a_constant_that_is_not_reached_is_not_called_the_best(finished: Path, share: float, tight: bool):
+    table, scales = pd.read_parquet(finished / "table.parquet"), pd.read_parquet(finished / "scaling.parquet")
+    moved = scales.assign(upper_bound=np.abs(scales["bias"]) / share)
+    said = next(v for v in iterate_bias._about_bounds(table, moved) if v.claim.startswith("upper bound (1/4)"))
+    assert f"comes to {share:.3f} of it" in said.measured
+    assert ("cannot be improved" in said.measured) == tight
 
 
 def test_figures_are_there(finished: Path):

@@ -48,7 +48,9 @@ def test_the_limit_is_what_many_clients_do(settings: Any):
 def test_one_client_is_sgd(settings: Any):
     """Before the kink matters, x_1 is a sum of normal numbers: E F = L/24 (1 + 1/2)/2 eta^2 sigma^2 t."""
     wide = settings.model_copy(update={"limit": settings.limit.model_copy(update={"paths": 20000})})
-    found = single_client_paths(wide, np.array([0.0, 1e-6]), [9])[9]
+    told: list[int] = []
+    found = single_client_paths(wide, np.array([0.0, 1e-6]), [9], told.append)[9]
+    assert told == [1, 2, 3, 4, 5, 6, 7, 8, 10]  # tenths of nine steps
     assert found[0] == 0
     np.testing.assert_allclose(found[1], 1 / 24 * 0.75 * 1e-12 * 9, rtol=4 * np.sqrt(3 / 20000))
 
@@ -75,3 +77,6 @@ def test_a_small_run(tmp_path: Path):
     small = history[(history["method"] == "FedAvg") & (history["step_size"] < 1e-5)]
     assert (small["error"] > 0.12).all()
     assert (history["error"] >= 0).all()
+    parts = {path.name for path in (directory / "parts").iterdir()}
+    names = ("M4-K2-R8-Z0-0", "limit-one-client", "limit-K2", "limit-K4")
+    assert parts == {f"{name}.parquet" for name in names}

@@ -53,11 +53,18 @@ def settings(*changes: str) -> Rates:
     return loaded
 
 
+def measured(case: rates.Case) -> pd.DataFrame:
+    return pd.concat([rates.measure(settings(), case, k) for k in settings().local_steps])
+
+
 def test_every_term_of_the_table_is_a_case():
     assert {case[:3] for case in rates.CASES} == set(TEXT)
     for case in rates.CASES:
         powers = case.text().powers
         assert (float(powers["K"]), float(powers["R"])) == TEXT[case[:3]]
+    parts = [case.part for case in rates.CASES]
+    assert len(set(parts)) == len(parts)
+    assert not set("".join(parts)) & set('<>:"/\\|?* ')  # what some file systems do not allow
 
 
 def test_the_limit_is_that_of_the_exact_law():
@@ -106,32 +113,57 @@ def test_the_closed_form_is_the_box_of_the_text():
 
 
 def planted(shift: float = 0.0) -> pd.DataFrame:
-    """Errors with the exponents of the text, logarithms beside 1/R where mu > 0."""
+    """Errors with the exponents of the text, for mu > 0 of 1/(mu gamma K), where mu gamma K R is a logarithm."""
     rows = []
     for case in rates.CASES:
         of_k, of_r = TEXT[case[:3]]
         for m in [1, 8] if case.term == "statistical" else [np.inf]:
             for k in (4, 8, 16):
                 for r in (64, 128, 256):
-                    logarithm = np.log(m * k * r if np.isfinite(m) else k * r**2) if case.strong else np.nan
-                    scale = r / logarithm if case.strong else r
+                    reach = np.log(m * k * r if np.isfinite(m) else k * r**2) if case.strong else np.nan
+                    scale = r / reach if case.strong else r
                     error = k ** (of_k + shift) * scale**of_r * (m**of_k if np.isfinite(m) else 1)
                     setting = {"case": case.name, "clients": m, "local_steps": k, "rounds": r}
-                    rows.append(setting | {"error": error, "logarithm": logarithm})
+                    rows.append(setting | {"error": error, "reach": reach})
     return pd.DataFrame(rows)
 
 
 def test_planted_exponents_are_found_and_judged():
     table: Any = rates.exponents(planted())
     np.testing.assert_allclose(table["measured"], table["text"], atol=1e-9)
-    strong = table["assumption"].str.endswith("mu > 0") & (table["of"] == "R")
-    assert (table["with_logarithm"] > table["text"] + 0.05)[strong].all()
+    strong = table["of"] == "1/(mu gamma K)"
+    assert table["assumption"][strong].str.endswith("mu > 0").all()
+    assert not table["assumption"][table["of"] == "R"].str.endswith("mu > 0").any()
+    assert (table["raw"] > table["text"] + 0.05)[strong].all()
+    np.testing.assert_allclose((table["text"] * (1 - table["reach"]))[strong], table["raw"][strong], atol=1e-9)
     assert {v.outcome for v in rates._about_exponents(table)} == {"holds"}
     slower = rates._about_exponents(rates.exponents(planted(shift=0.2)))
     assert {v.outcome for v in slower} == {"does not hold"}
     faster = [v.outcome for v in rates._about_exponents(rates.exponents(planted(shift=-0.2)))]
     wanted = ["does not hold" if case.claim == rates.SHARP else "holds" for case in rates.CASES]
     assert faster == wanted
+
+
+def test_verdicts_say_what_was_measured_in_the_place_of_rounds():
+    for case, verdict in zip(rates.CASES, rates._about_exponents(rates.exponents(planted())), strict=True):
+        assert ("1/(mu gamma K) in the place of R" in verdict.claim) == case.strong
+        assert ("; raw: " in verdict.measured and "mu gamma K R grows like R^" in verdict.measured) == case.strong
+
+
+def test_methods_are_compared_by_rounds_themselves():
+    """A step size so small that FedAc's error falls with R like FedAvg's, whatever its exponent of 1/(mu gamma K)."""
+    table: Any = rates.exponents(planted())
+    assert {v.outcome for v in rates._about_methods(table)} == {"holds"}
+    slow = table.assign(raw=np.where(table["term"] == "overhead", -1.0, table["raw"]))
+    assert {v.outcome for v in rates._about_methods(slow)} == {"does not hold"}
+
+
+def test_a_best_step_size_at_the_edge_is_marked():
+    etas = np.array([1.0, 2.0, 4.0, 1.0])
+    assert [rates._at_edge(etas, i) for i in range(4)] == [True, False, True, True]
+    case = next(c for c in rates.CASES if c.term == "statistical")
+    inside = rates.measure(settings(), case, 8)
+    assert not inside["at_edge"].any()
 
 
 def test_rounds_needed_is_where_the_error_is_twice_the_smallest():
@@ -144,7 +176,10 @@ def test_rounds_needed_is_where_the_error_is_twice_the_smallest():
     ]
     needed = rates.rounds_needed(pd.concat(frames))
     assert needed["rounds"].tolist() == pytest.approx([4.0, 32.0, 256.0, 1.0, 2.0, 4.0])
-    assert rates._about_speedup(needed).outcome == "holds"
+    verdict = rates._about_speedup(needed)
+    assert verdict.outcome == "holds"
+    assert "at most twice that of the same method" in verdict.claim
+    assert "M^(1.00 +- 0.00)" in verdict.measured
     exchanged = needed.assign(method=needed["method"].to_numpy()[::-1])
     assert rates._about_speedup(exchanged).outcome == "does not hold"
 
@@ -152,8 +187,8 @@ def test_rounds_needed_is_where_the_error_is_twice_the_smallest():
 @pytest.mark.parametrize("name", ["second-order, mu > 0", "second-order, mu = 0"])
 def test_statistical_terms_are_those_of_the_text(name: str):
     case = next(c for c in rates.CASES if c[:3] == (name, "FedAvg", "statistical"))
-    found = rates.measure(settings(), case)
-    found = found.assign(rounds=found["rounds"] / found["logarithm"]) if case.strong else found
+    found = measured(case)
+    found = found.assign(rounds=found["rounds"] / found["reach"]) if case.strong else found
     slopes, _ = rates.slopes(found, ["clients", "local_steps", "rounds"])
     np.testing.assert_allclose(slopes, np.full(3, -1.0 if case.strong else -0.5), atol=0.05)
 
@@ -161,7 +196,7 @@ def test_statistical_terms_are_those_of_the_text(name: str):
 def test_fed_avg_is_as_slow_as_its_lower_bound():
     """On the text's problem, with infinitely many clients and the best step size: K^(-1/3) R^(-2/3)."""
     case = next(c for c in rates.CASES if c.instance == "lower bound")
-    slopes, _ = rates.slopes(rates.measure(settings(), case), ["local_steps", "rounds"])
+    slopes, _ = rates.slopes(measured(case), ["local_steps", "rounds"])
     np.testing.assert_allclose(slopes, [-1 / 3, -2 / 3], atol=0.1)
 
 
@@ -170,6 +205,7 @@ def test_a_small_run_from_end_to_end(tmp_path: Path):
     directory = experiments.run("rates", overrides=SMALL, root=tmp_path, console=Console(file=io.StringIO()))
     table = pd.read_parquet(directory / "table.parquet")
     assert len(table) == 4 * 3 + 10 * 2
+    assert len(list((directory / "parts").iterdir())) == 14 * 2 + 2 * 3  # cases and K, methods and M
     for figure in ("figure-overhead", "figure-statistical", "figure-speedup"):
         assert (directory / f"{figure}.png").stat().st_size > 10_000
     assert len(json.loads((directory / "report.json").read_text())["verdicts"]) == 14 + 4 + 1

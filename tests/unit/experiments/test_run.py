@@ -26,6 +26,8 @@ SMALL = ["rounds=6", "eval_every=2", "score.window=3", "strength=0.2", "grid.cli
 SMALL += ["grid.server_step_size=[0.5, 1.0]", 'methods=["FedDualAvg", "FedMiD"]', "claims=[]"]
 FILES = {"provenance.json", "history.parquet", "table.parquet", "optimum.parquet", "figure.png", "report.json", "parts"}
 
+pytestmark = pytest.mark.xdist_group("studies")  # one process makes the run that they look at
+
 
 def run(root: Path, name: str = "lasso-3", overrides: list[str] = SMALL, **arguments: Any) -> Path:
     console = arguments.pop("console", Console(file=io.StringIO()))
@@ -118,6 +120,7 @@ def test_an_interrupted_run_resumes_to_the_same_result(tmp_path: Path, finished:
     pd.testing.assert_frame_equal(again, whole)
 
 
+@pytest.mark.thorough
 def test_a_killed_process_continues_with_resume(tmp_path: Path):
     """SIGKILL in the middle of a sweep; the same command with --resume brings the result of an undisturbed run."""
     base = [sys.executable, "-m", "fedlocal.cli", "run", "lasso-3", "--directory", str(tmp_path)]

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -84,11 +85,12 @@ def test_clients_of_other_curvature_and_optimum_move_the_fixed_point():
     problem = quadratics(clients=5, spread=0.5, bent=0.3)
     lowest = fl.solvers.centralized(problem, x0=np.zeros(3)).objective
     model = model_of(problem)
-    for method in (FedAvg(0.01), FedAc.one(step_size=0.01, strong_convexity=0.15, local_steps=8)):
-        run = fl.simulate(problem, method, rounds=4000, local_steps=8, x0=np.zeros(3), eval_every=4000, progress=False)
-        floor = run.history["loss"].iloc[-1] - lowest
+    cases = [(FedAvg(0.01), 8), (FedAc.one(step_size=0.01, strong_convexity=0.15, local_steps=8), 8), (FedAvg(0.2), 20)]
+    for method, steps in cases:
+        run = {"rounds": 4000, "local_steps": steps, "x0": np.zeros(3), "eval_every": 4000, "progress": False}
+        floor = fl.simulate(problem, method, **run).history["loss"].iloc[-1] - lowest
         assert floor > 1e-8
-        assert model.predict([method], 4000, 8)[0] == pytest.approx(floor, rel=0.15)
+        assert model.predict([method], 4000, steps)[0] == pytest.approx(floor, rel=0.25)
 
 
 def test_noise_that_grows_with_the_distance_from_the_optimum():
@@ -166,4 +168,28 @@ def test_coordinates_that_a_regulariser_holds_are_left_out():
     assert 0 < len(kept) < 3
     assert model is not None
     np.testing.assert_allclose(model.curvature, np.linalg.eigvalsh(CURVED[np.ix_(kept, kept)]), rtol=1e-9)
-    assert around(problem, solution, np.zeros(3), np.full(4, 0.25), None, fl.regularizers.L2Ball(1.0)) is None
+    for psi in (fl.regularizers.L2Ball(1.0), fl.regularizers.SquaredL2(0.1)):
+        assert around(problem, solution, np.zeros(3), np.full(4, 0.25), None, psi) is None
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_derivatives_of_scores_are_those_of_automatic_differentiation(intercept: bool):
+    """The same logistic regression as a linear model and as a loss that nothing is known about."""
+    rng = np.random.default_rng(0)
+    features, labels = rng.standard_normal((60, 3)), np.sign(rng.standard_normal(60))
+    data = fl.FederatedData.shared(features, labels, num_clients=2)
+    known = fl.problems.Logistic(data, l2=0.1, intercept=intercept)
+    solution = fl.solvers.centralized(known).x
+    start, p = jax.tree.map(np.zeros_like, solution), np.full(2, 0.5)
+
+    def loss(params, a, b):
+        score = a @ params["weights"] + (params["intercept"] if intercept else 0.0)
+        return jax.nn.softplus(-b * score) + 0.05 * jnp.sum(params["weights"] ** 2)
+
+    one = around(known, solution, start, p, None)
+    two = around(fl.Problem(loss, data), solution, start, p, None)
+    assert one is not None
+    assert two is not None
+    np.testing.assert_allclose(one.curvature, two.curvature, rtol=1e-9)
+    np.testing.assert_allclose(np.abs(one.start), np.abs(two.start), rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(np.abs(one.skew), np.abs(two.skew), rtol=1e-6, atol=1e-10)
