@@ -69,7 +69,7 @@ def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str 
     words = [str(c) for c in features if not pd.api.types.is_numeric_dtype(features[c])]
     if words:
         raise ValueError(f"read_examples: column {words[0]!r} of {path} holds no numbers; encode or drop it first")
-    if sites is not None and table[sites].isna().any():
+    if sites is not None and np.any(pd.isna(table[sites].to_numpy())):
         raise ValueError(f"read_examples: column {sites!r} of {path} has empty cells; every row needs a site")
     targets = np.asarray(pd.to_numeric(table[target], errors="coerce"), np.float64)
     empty = [*features.columns[features.isna().any(axis=0)], *([target] if np.isnan(targets).any() else [])]

@@ -38,9 +38,9 @@ class Choice:
 
     @property
     def rank(self) -> tuple[bool, bool, bool, float, int]:
-        """Measured before predicted before promised, all finite; of equal ones that with the most local steps."""
-        known = (self.measured, self.predicted)
-        return (*(v is None for v in known), not math.isfinite(self.score), self.score, -self.numbers.local_steps)
+        """What is finite first, and of that measured before predicted before promised; of equals the most local steps."""
+        unmeasured, unknown = self.measured is None, self.predicted is None
+        return not math.isfinite(self.score), unmeasured, unknown, self.score, -self.numbers.local_steps
 
 
 @dataclass(frozen=True)
