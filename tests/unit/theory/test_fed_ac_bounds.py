@@ -126,6 +126,13 @@ def test_simplified_strongly_convex_by_hand():
     assert not fed_ac_two_third_order_bound(HAND, Setting(4, rounds=1, local_steps=2), form="simplified").applies
 
 
+def test_convex_fed_ac_two_needs_no_third_derivative():
+    constants, setting = Constants(8.0, 16.0, 1.0), Setting(clients=4, rounds=64, local_steps=16)
+    assert fed_ac_two_convex_bound(constants, setting).applies
+    with pytest.raises(ValueError, match="fourth_moment|third_order"):
+        fed_ac_two_third_order_convex_bound(constants, setting)
+
+
 def test_convex_theorems_by_hand():
     # L = 8, sigma = 16, B = 1, Q = 27, M = 4, K = 16, R = 16: M K R = 1024, K R^2 = 4096
     constants = Constants(8.0, 16.0, 1.0, fourth_moment=16.0, third_order=27.0)
