@@ -129,7 +129,7 @@ def test_simplified_strongly_convex_by_hand():
 def test_convex_fed_ac_two_needs_no_third_derivative():
     constants, setting = Constants(8.0, 16.0, 1.0), Setting(clients=4, rounds=64, local_steps=16)
     assert fed_ac_two_convex_bound(constants, setting).applies
-    with pytest.raises(ValueError, match="fourth_moment|third_order"):
+    with pytest.raises(ValueError, match=r"fourth_moment|third_order"):
         fed_ac_two_third_order_convex_bound(constants, setting)
 
 
