@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from rich import filesize
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -245,8 +246,8 @@ def data_list(folder: FolderOption = None) -> None:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("source, licence")
     table.add_column("where", overflow="fold")
-    for name, entry in catalogue.CATALOGUE.items():
-        size = "not known" if entry.size is None else f"{entry.size / 1e6:.1f} MB"
+    for name, entry in catalogue.KNOWN.items():
+        size = "not known" if entry.size is None else filesize.decimal(entry.size)
         where = escape(catalogue.whereabouts(name, folder)) or "not here"
         table.add_row(name, f"{entry.rows:,}", f"{entry.features:,}", size, entry.source, where)
     console.print(table)
@@ -276,7 +277,7 @@ def data_verify(
     folder: FolderOption = None,
 ) -> None:
     """Compare files with the SHA-256 that we know (epsilon: that of the first fetch)."""
-    names = [name] if name else [known for known in catalogue.CATALOGUE if catalogue.find(known, folder)]
+    names = [name] if name else [known for known in catalogue.KNOWN if catalogue.find(known, folder)]
     wrong: list[Exception] = []
     for each in names:
         try:

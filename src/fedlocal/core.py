@@ -20,7 +20,7 @@ Params: TypeAlias = Any  # a pytree of arrays: the point x, or anything of its s
 Scalar: TypeAlias = Any  # a number, or an array of shape (), or a traced value
 Server: TypeAlias = Any  # a method's server state
 Client: TypeAlias = Any  # a method's client state
-Message: TypeAlias = Any  # what a client sends; messages are averaged
+Message: TypeAlias = Any  # what a client sends: a change of what it received, or a gradient; messages are averaged
 Memory: TypeAlias = Any  # what a client keeps between rounds; () for most methods
 GradFn: TypeAlias = Callable[[Params], Params]
 

@@ -14,18 +14,18 @@ def to_arrays(tree: Any) -> dict[str, np.ndarray]:
     {'a/0': array(1.), 'a/1': array(2.)}
     """
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {_name(path): np.asarray(leaf) for path, leaf in leaves}
+    return {path_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def from_arrays(arrays: dict[str, np.ndarray], like: Any) -> Any:
     """The pytree with the structure of `like`; names, shapes and types must be those of `like`."""
     leaves, treedef = jax.tree_util.tree_flatten_with_path(like)
-    names = [_name(path) for path, _ in leaves]
+    names = [path_name(path) for path, _ in leaves]
     if set(names) != set(arrays):
         missing, foreign = sorted(set(names) - set(arrays)), sorted(set(arrays) - set(names))
         raise ValueError(f"wire: arrays do not match: missing {missing}, unknown {foreign}")
     for name, (_, leaf) in zip(names, leaves, strict=True):
-        shape, dtype = np.shape(leaf), np.asarray(leaf).dtype if np.ndim(leaf) == 0 else leaf.dtype
+        shape, dtype = np.shape(leaf), leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
         if arrays[name].shape != shape or arrays[name].dtype != dtype:
             got = f"{arrays[name].dtype}{arrays[name].shape}"
             raise ValueError(f"wire: array {name!r} must be {dtype}{shape}, got {got}")
@@ -46,5 +46,6 @@ def from_bytes(content: bytes, like: Any) -> Any:
         return from_arrays({name: file[name] for name in file.files}, like)
 
 
-def _name(path: tuple[Any, ...]) -> str:
+def path_name(path: tuple[Any, ...]) -> str:
+    """What an array at this place of a pytree is called."""
     return jax.tree_util.keystr(path, simple=True, separator="/") or "value"

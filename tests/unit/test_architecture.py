@@ -12,7 +12,7 @@ LAYERS = [
     {"checks", "core", "federated_data", "wire", "progress", "provenance"},
     {"regularizers"},
     {"problems", "mirrors", "data"},
-    {"methods", "metrics", "means", "certificates", "solvers"},
+    {"methods", "metrics", "means", "certificates", "solvers", "recipes"},
     {"engines"},
     {"report"},
     {"theory"},

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from fedlocal import cli
 from fedlocal.cli import app
-from fedlocal.data.catalogue import CATALOGUE
+from fedlocal.data.catalogue import CATALOGUE, KNOWN
 
 TEXT = b"+1 1:1\n-1 2:1\n"
 
@@ -50,7 +50,7 @@ def test_list_says_what_there_is_and_where(tmp_path: Path):
     (tmp_path / "libsvm").mkdir()
     (tmp_path / "libsvm" / "w8a").write_bytes(TEXT)
     lines = {line.split()[0]: line for line in data("list", "--folder", str(tmp_path)).output.splitlines()}
-    assert list(lines) == ["name", *CATALOGUE]
+    assert list(lines) == ["name", *KNOWN]
     assert "16,281" in lines["a9a.t"]
     assert "CC BY 4.0" in lines["a9a.t"]
     assert lines["a9a.t"].rstrip().endswith("in the package")
@@ -59,6 +59,8 @@ def test_list_says_what_there_is_and_where(tmp_path: Path):
     assert "2.4 MB" in lines["news20"]
     assert "libsvm" in lines["w8a"]
     assert "not here" not in lines["w8a"]
+    assert "UCI Heart Disease, CC BY 4.0" in lines["heart-va"]
+    assert "6.7 kB" in lines["heart-va"]
 
 
 def test_fetch_keeps_the_file_and_says_where(source: Path, cache: Path):

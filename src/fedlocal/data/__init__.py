@@ -5,14 +5,20 @@ from fedlocal.data.adult import a9a
 from fedlocal.data.catalogue import fetch, load, verify
 from fedlocal.data.epsilon import epsilon, epsilon_like
 from fedlocal.data.files import read_examples
+from fedlocal.data.heart import heart_disease, hospital
 from fedlocal.data.libsvm import read_libsvm
+from fedlocal.data.moments import Moments, Scaling
 from fedlocal.data.synthetic import synthetic_lasso, synthetic_low_rank
 
 __all__ = [
+    "Moments",
+    "Scaling",
     "a9a",
     "epsilon",
     "epsilon_like",
     "fetch",
+    "heart_disease",
+    "hospital",
     "load",
     "partition",
     "read_examples",

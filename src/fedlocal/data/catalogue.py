@@ -5,6 +5,7 @@ import http.client
 import os
 import urllib.parse
 import urllib.request
+from collections import ChainMap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ from fedlocal.progress import ProgressBar
 
 Folder = str | os.PathLike[str] | None
 COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
+UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 BLOCK = 1 << 20  # bytes
 PATIENCE = 30  # seconds without an answer
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set of the LIBSVM collection."""
+    """A data set that is one file, of the LIBSVM collection unless it says otherwise."""
 
     rows: int
     features: int
@@ -35,6 +37,8 @@ class Dataset:
     sha256: str | None  # of the file; None: what was fetched first is taken as right
     source: str  # and licence
     converted: str = ""  # the stem of the files in the cache that replace it
+    shelf: str = "libsvm"  # the subfolder in which it may be
+    reader: str = "read_libsvm"  # what of fl.data reads it without asking whether it was changed
 
     @property
     def file(self) -> str:
@@ -100,6 +104,25 @@ CATALOGUE = {
         converted="epsilon",
     ),
 }
+HEART = {  # the files of `fl.data.hospital`
+    f"heart-{hospital}": Dataset(
+        rows=rows,
+        features=13,
+        address=f"{UCI}heart-disease/processed.{hospital}.data",
+        size=size,
+        sha256=sha256,
+        source="UCI Heart Disease, CC BY 4.0",
+        shelf="heart",
+        reader="heart.read_hospital",
+    )
+    for hospital, rows, size, sha256 in (
+        ("cleveland", 303, 18_461, "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8"),
+        ("hungarian", 294, 10_263, "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796"),
+        ("switzerland", 123, 4_109, "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314"),
+        ("va", 200, 6_737, "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f"),
+    )
+}
+KNOWN = ChainMap(HEART, CATALOGUE)  # all that can be fetched; `load` reads those of CATALOGUE
 EMBEDDED = {"a9a": "train", "a9a.t": "test"}  # splits of `a9a`
 
 
@@ -114,7 +137,7 @@ def load(name: str, folder: Folder = None) -> tuple[scipy.sparse.csr_array | np.
     >>> X.shape
     (32561, 123)
     """
-    entry = _entry("load", name)
+    entry = CATALOGUE[checks.choice("load", "name", name, CATALOGUE)]
     if name == "epsilon":
         from fedlocal.data.epsilon import epsilon  # which needs this file
 
@@ -136,7 +159,7 @@ def fetch(name: str, folder: Folder = None) -> Path:
     target = (cache() if folder is None else Path(folder)) / entry.file
     expected, digest = _expected(entry, target), hashlib.sha256()
     if target.exists():
-        _compare("fetch", target, expected)
+        _compare("fetch", entry, target)
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as part:
@@ -171,30 +194,29 @@ def verify(name: str, folder: Folder = None) -> Path:
             f"verify: {name} is not here; `fedlocal data fetch {name}` gets it, or put the file {entry.file} "
             f"from {entry.address} into {cache() if folder is None else folder}"
         )
-    expected = _expected(entry, path)
-    if expected is None:
+    if _expected(entry, path) is None:
         raise ValueError(f"verify: no checksum of {path} is known; only {entry.file} as fetched by fedlocal has one")
-    _compare("verify", path, expected)
+    _compare("verify", entry, path)
     return path
 
 
-def obtain(name: str, folder: Folder = None) -> Path:
-    """The file that `load` reads: found and right, or fetched into the cache."""
+def obtain(name: str, folder: Folder = None, owner: str = "load") -> Path:
+    """The file that `owner` reads: found and right, or fetched into the cache."""
     path = find(name, folder)
     if path is None:
         return fetch(name)
-    _compare("load", path, _expected(CATALOGUE[name], path))
+    _compare(owner, _entry(owner, name), path)
     return path
 
 
 def find(name: str, folder: Folder = None) -> Path | None:
-    """A data set's file, packed or unpacked, in `folder`, its subfolder libsvm, or the cache; None where there is none."""
-    file = CATALOGUE[name].file
-    given = [] if folder is None else [Path(folder), Path(folder) / "libsvm"]
-    for place in [*given, cache()]:
-        for path in (place / file, place / file.removesuffix(".bz2")):
-            if path.is_file():
-                return path
+    """A data set's file, packed or unpacked, in `folder` or the cache, or their subfolder for it; None where there is none."""
+    entry = _entry("find", name)
+    for top in (folder, cache()):
+        for place in () if top is None else (Path(top), Path(top) / entry.shelf):
+            for path in (place / entry.file, place / entry.file.removesuffix(".bz2")):
+                if path.is_file():
+                    return path
     return None
 
 
@@ -204,7 +226,7 @@ def whereabouts(name: str, folder: Folder = None) -> str:
         return str(path)
     if name in EMBEDDED:
         return "in the package"
-    stem = CATALOGUE[name].converted
+    stem = _entry("whereabouts", name).converted
     return str(cache() / f"{stem}.features.npy") if stem and (cache() / f"{stem}.json").exists() else ""
 
 
@@ -226,7 +248,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _entry(owner: str, name: str) -> Dataset:
-    return CATALOGUE[checks.choice(owner, "name", name, CATALOGUE)]
+    return KNOWN[checks.choice(owner, "name", name, KNOWN)]
 
 
 def _download(entry: Dataset, target: Path) -> Iterator[bytes]:
@@ -265,7 +287,8 @@ def _expected(entry: Dataset, path: Path) -> str | None:
     return entry.sha256 or (recorded[0] if recorded else None)
 
 
-def _compare(owner: str, path: Path, expected: str | None) -> None:
+def _compare(owner: str, entry: Dataset, path: Path) -> None:
+    expected = _expected(entry, path)
     if expected is None:
         return
     with path.open("rb") as file:
@@ -273,5 +296,5 @@ def _compare(owner: str, path: Path, expected: str | None) -> None:
     if got != expected:
         raise ValueError(
             f"{owner}: {path} was changed or damaged: its SHA-256 is {got}, not {expected}; "
-            "delete it and fetch it again, or read it as it is with fl.data.read_libsvm"
+            f"delete it and fetch it again, or read it as it is with fl.data.{entry.reader}"
         )

@@ -35,6 +35,7 @@ class Plan(eqx.Module):
     sizes: jax.Array | None  # (M,) examples of each client
     steps: jax.Array  # (M,) local steps of each client in a round
     mean_weights: jax.Array  # (M,) weight of each client in the mean, before normalising over a round's clients
+    first: int  # number of the first of these clients among all: a site that runs alone draws what it would among them
     num_clients: int = static()
     clients_per_round: int = static()
     batch_size: int | None = static()
@@ -82,6 +83,7 @@ class Plan(eqx.Module):
             sizes=None if sizes is None else jnp.asarray(sizes),
             steps=jnp.asarray(steps, jnp.int32),
             mean_weights=jnp.asarray(sizes if weights == "examples" else np.ones(clients), float),
+            first=0,
             seed=checks.whole(owner, "seed", seed, at_least=0, at_most=2**31 - 1),
             num_clients=clients,
             clients_per_round=checks.whole(owner, "clients_per_round", per_round, at_most=clients),
@@ -109,14 +111,14 @@ class Plan(eqx.Module):
 
     def cohorts(self, block: int) -> np.ndarray:
         """The clients of COHORT_BLOCK rounds, drawn without replacement in time and memory of their number alone."""
-        return _cohorts(int(self.seed), self.num_clients, self.clients_per_round, block)
+        return cohort_table(int(self.seed), self.num_clients, self.clients_per_round, block)
 
     def round_key(self, r: jax.Array | int) -> jax.Array:
         return jax.random.fold_in(jax.random.key(self.seed), r)
 
     def draws(self, round_key: jax.Array, client: jax.Array) -> Any:
         """What a client draws for a round, at once: rows and weights of all minibatches, or a key where there is no data."""
-        key = jax.random.fold_in(round_key, client)
+        key = jax.random.fold_in(round_key, self.first + client)
         if self.batch_size is None:
             return ()
         if self.sizes is None or self.starts is None:
@@ -171,7 +173,7 @@ class Plan(eqx.Module):
 
 
 @lru_cache(maxsize=8)
-def _cohorts(seed: int, clients: int, per_round: int, block: int) -> np.ndarray:
+def cohort_table(seed: int, clients: int, per_round: int, block: int) -> np.ndarray:
     if per_round == clients:
         return np.broadcast_to(np.arange(clients, dtype=np.int32), (COHORT_BLOCK, clients))
     rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, block]))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from fedlocal import checks
 from fedlocal.core import Affine, GradFn, LocalMethod, Memory, Params, Scalar
@@ -100,10 +101,10 @@ class FedAc(LocalMethod):
         return accelerated_step(client, md, grad_fn(md), self.alpha, self.eta, self.gamma)
 
     def finish(self, server: AcState, client: AcState) -> tuple[AcState, Memory]:
-        return client, ()
+        return optax.tree.sub(client, server), ()
 
     def update(self, server: AcState, mean_message: AcState) -> AcState:
-        return mean_message
+        return optax.tree.add(server, mean_message)
 
     def solution(self, server: AcState) -> Params:
         return server.ag

@@ -1,0 +1,146 @@
+"""Means and variances of columns over several sites, without any site showing its rows."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from fedlocal import checks
+
+ROUNDING = 8 * np.finfo(np.float64).eps  # a deviation this small against the mean is rounding
+
+
+class Moments(NamedTuple):
+    r"""What of each column leaves a site: how many values, their mean, and their sum of squares around it.
+
+    Two sites' moments give those of their rows together (Chan, Golub and LeVeque 1979):
+        n = n_a + n_b,   delta = mean_b - mean_a,
+        mean = mean_a + delta n_b / n,   squares = squares_a + squares_b + delta^2 n_a n_b / n.
+
+    >>> north = Moments.of(np.array([[1.0], [2.0], [np.nan]]), at_least=1)
+    >>> south = Moments.of(np.array([[3.0], [6.0]]), at_least=1)
+    >>> scaling = north.merge(south).scaling()
+    >>> scaling.mean.tolist(), (scaling.scale**2).round(12).tolist()
+    ([3.0], [3.5])
+    >>> scaling.apply(np.array([[3.0], [np.nan]])).tolist()
+    [[0.0], [0.0]]
+    """
+
+    present: np.ndarray  # (d,) number of values that are not missing
+    mean: np.ndarray  # (d,) of these; 0 where there are none
+    squares: np.ndarray  # (d,) sum of (value - mean)^2
+
+    @classmethod
+    def of(cls, features: Any, at_least: int = 5) -> "Moments":
+        """The moments of one site's features (n, d): an array in which nan is a missing value, or a sparse matrix without nan.
+
+        Few rows could be worked out from their moments: a site with fewer than `at_least` rows is refused, and a column in
+        which it has fewer values than that is given as if it had none. That is a small guard and not anonymity: the mean
+        of a column of zeros and ones still tells how many ones there are, be it a single one.
+        """
+        at_least = checks.whole("Moments.of", "at_least", at_least)
+        matrix = _matrix("Moments.of", features)
+        if matrix.shape[0] < at_least:
+            raise ValueError(
+                f"Moments.of: features must have at least {at_least} rows, so that they do not tell on single ones, "
+                f"got {matrix.shape[0]}; leave out this site, or lower at_least if its rows are not secret"
+            )
+        moments = _of_sparse(matrix) if scipy.sparse.issparse(matrix) else _of_dense(matrix)
+        enough = moments.present >= at_least
+        return cls(*(np.where(enough, field, 0.0) for field in moments))
+
+    def merge(self, other: "Moments") -> "Moments":
+        """The moments of both sites' rows together."""
+        if self.present.shape != other.present.shape:
+            raise ValueError(
+                "Moments.merge: all sites must have the same columns, "
+                f"got {self.present.size} and {other.present.size} of them"
+            )
+        present = self.present + other.present
+        share = other.present / np.maximum(present, 1)
+        apart = other.mean - self.mean
+        squares = self.squares + other.squares + apart**2 * self.present * share
+        return Moments(present, self.mean + apart * share, squares)
+
+    @classmethod
+    def merged(cls, sites: Sequence["Moments"]) -> "Moments":
+        """The moments of all sites' rows together; their order changes nothing but rounding."""
+        if not sites:
+            raise ValueError("Moments.merged: at least one site is needed, got none")
+        return reduce(Moments.merge, sites)
+
+    def scaling(self) -> "Scaling":
+        """What brings each column to mean zero and variance one (of n, not n - 1); constant columns get only the mean zero."""
+        deviation = np.sqrt(self.squares / np.maximum(self.present, 1))
+        constant = deviation <= ROUNDING * np.abs(self.mean)
+        return Scaling(np.where(self.present > 0, self.mean, np.nan), np.where(constant, 1.0, deviation))
+
+
+class Scaling(NamedTuple):
+    """Columns in common units: (value - mean) / scale, and 0, which is the mean, for what is missing."""
+
+    mean: np.ndarray  # (d,) nan where no site has any value: `apply` makes such a column zero
+    scale: np.ndarray  # (d,) 1 where a column is constant or nobody has it
+
+    def apply(self, features: Any) -> Any:
+        """Standardised features, in float64. Sparse ones are only divided by the scale: centred, they would be dense."""
+        matrix = _matrix("Scaling.apply", features)
+        if matrix.shape[1] != self.mean.size:
+            raise ValueError(f"Scaling.apply: features must have {self.mean.size} columns, got {matrix.shape[1]}")
+        if scipy.sparse.issparse(matrix):
+            return scipy.sparse.csr_array(matrix.multiply(self._factors()))
+        return np.nan_to_num((matrix - self.mean) / self.scale, nan=0.0)
+
+    def unscale(self, weights: Any, intercept: Any, centred: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (d,) or (d, classes) and intercept of a linear model of `apply(features)`, as those of the features themselves.
+
+        A missing feature then counts as its mean. `centred=False` is for a model of sparse features, which were only scaled.
+        """
+        weights = np.asarray(weights, np.float64)
+        if weights.shape[:1] != self.mean.shape:
+            raise ValueError(f"Scaling.unscale: weights must have {self.mean.size} rows, got shape {weights.shape}")
+        weights = (weights.T * self._factors()).T
+        intercept = np.asarray(intercept, np.float64)
+        return weights, intercept - np.nan_to_num(self.mean) @ weights if centred else intercept
+
+    def _factors(self) -> np.ndarray:
+        return np.where(np.isnan(self.mean), 0.0, 1 / self.scale)
+
+
+def _matrix(owner: str, features: Any) -> Any:
+    """(n, d) float64, an array or a csr_array without entries that are there twice."""
+    matrix = _sparse(owner, features) if scipy.sparse.issparse(features) else np.asarray(features, np.float64)
+    if matrix.ndim != 2:
+        raise ValueError(f"{owner}: features must have two axes, rows and columns, got shape {matrix.shape}")
+    if not scipy.sparse.issparse(matrix) and np.isinf(matrix).any():
+        raise ValueError(f"{owner}: features must be finite, or nan where they are missing, got inf")
+    return matrix
+
+
+def _sparse(owner: str, features: Any) -> Any:
+    matrix = scipy.sparse.csr_array(features, dtype=np.float64, copy=True)  # summing works in place
+    matrix.sum_duplicates()
+    if not np.isfinite(matrix.data).all():
+        raise ValueError(f"{owner}: sparse features must be finite; what is not stored is 0 and not missing")
+    return matrix
+
+
+def _of_dense(matrix: np.ndarray) -> Moments:
+    known = ~np.isnan(matrix)
+    present = known.sum(axis=0).astype(np.float64)
+    mean = np.zeros(matrix.shape[1])
+    for _ in range(2):  # the second time adds what rounding left
+        mean = mean + np.sum(matrix - mean, axis=0, where=known) / np.maximum(present, 1)
+    return Moments(present, mean, np.sum((matrix - mean) ** 2, axis=0, where=known))
+
+
+def _of_sparse(matrix: Any) -> Moments:
+    (rows, width), columns, values = matrix.shape, matrix.indices, matrix.data
+    zeros = rows - np.bincount(columns, minlength=width)
+    mean = np.zeros(width)
+    for _ in range(2):
+        mean = mean + (np.bincount(columns, values - mean[columns], width) - zeros * mean) / rows
+    squares = np.bincount(columns, (values - mean[columns]) ** 2, width) + zeros * mean**2
+    return Moments(np.full(width, float(rows)), mean, squares)

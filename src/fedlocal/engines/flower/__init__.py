@@ -1,0 +1,15 @@
+"""flower: the same methods between real machines, over Flower (`pip install "fedlocal[flower]"`)."""
+
+try:
+    import flwr  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError('fedlocal.engines.flower needs Flower: pip install "fedlocal[flower]"') from error
+
+from fedlocal.engines.flower.client import client_app
+from fedlocal.engines.flower.events import Event
+from fedlocal.engines.flower.grids import InProcess
+from fedlocal.engines.flower.patience import TooFewSites
+from fedlocal.engines.flower.server import Outcome, start
+from fedlocal.engines.flower.strategy import Strategy
+
+__all__ = ["Event", "InProcess", "Outcome", "Strategy", "TooFewSites", "client_app", "start"]

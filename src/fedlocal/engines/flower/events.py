@@ -1,0 +1,31 @@
+"""Events: what happened in a deployment that its users should know of."""
+
+import logging
+from dataclasses import asdict, dataclass
+from typing import Any
+
+log = logging.getLogger("fedlocal")
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened before or in a round."""
+
+    round: int  # rounds done when it happened
+    site: str  # "" where it concerns all
+    what: str
+
+    def __str__(self) -> str:
+        return f"round {self.round + 1}: {self.site + ': ' if self.site else ''}{self.what}"
+
+
+class Events(list[Event]):
+    """All events of a run, in order; each is logged as it comes."""
+
+    def add(self, done: int, site: str, what: str) -> None:
+        event = Event(done, site, what)
+        log.warning("%s", event)
+        self.append(event)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [asdict(event) for event in self]

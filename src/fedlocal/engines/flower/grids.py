@@ -1,0 +1,120 @@
+"""Two grids: one that asks often for replies, and one whose nodes live in this process."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.task_identity import TaskIdentity
+
+FIRST_WAIT, LONGEST_WAIT = 0.01, 0.5  # seconds between two questions for replies
+
+
+class Polling(Grid):
+    """Another grid, asked for replies a few milliseconds after sending and then less and less often."""
+
+    def __init__(self, grid: Grid):
+        self.grid = grid
+
+    def set_run(self, run: Any) -> None:
+        self.grid.set_run(run)
+
+    @property
+    def run(self) -> Any:
+        return self.grid.run
+
+    def create_message(self, *arguments: Any, **named: Any) -> Message:
+        return self.grid.create_message(*arguments, **named)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self.grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return self.grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return self.grid.pull_messages(message_ids)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """All replies, or those that came in time."""
+        messages = list(messages)
+        waiting = {i for i in self.grid.push_messages(messages) if i} if messages else set()
+        began, wait, replies = time.monotonic(), FIRST_WAIT, []
+        while waiting and (timeout is None or time.monotonic() - began < timeout):
+            new = list(self.grid.pull_messages(waiting))
+            replies += new
+            waiting -= {reply.metadata.reply_to_message_id for reply in new}
+            if waiting:
+                time.sleep(wait)
+                wait = min(1.5 * wait, LONGEST_WAIT)
+        return replies
+
+
+class InProcess(Grid):
+    """Sites in this process: to rehearse a deployment, or to test one. All that is sent goes through bytes, which `sent` keeps.
+
+    >>> from fedlocal.engines.flower import InProcess
+    >>> grid = InProcess(app, {"north": {"data": "north.csv"}, "south": {"data": "south.csv"}})  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, app: ClientApp, sites: Mapping[str, Mapping[str, Any]], run_config: Mapping[str, Any] | None = None
+    ):
+        self.app = app
+        self.contexts = {
+            node: Context(0, node, {"site": name, **config}, RecordDict(), dict(run_config or {}))
+            for node, (name, config) in enumerate(sites.items(), start=1)
+        }
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 0, SUPERLINK_NODE_ID, 0  # of what is sent
+        self.waiting: dict[str, Message] = {}
+        self.sent: list[bytes] = []  # everything that left a site
+
+    def set_run(self, run: Any) -> None:
+        """There is one run."""
+
+    @property
+    def run(self) -> Any:
+        return None
+
+    def create_message(self, *arguments: Any, **named: Any) -> Message:
+        return Message(*arguments, **named)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self.contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Deliver messages; sites answer at once."""
+        ids = []
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
+            ids.append(message.metadata.message_id)
+            reply = self._answer(_through_bytes(message)[0])
+            reply, contents = _through_bytes(reply)
+            self.sent += contents
+            self.waiting[message.metadata.message_id] = reply
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return [self.waiting.pop(i) for i in list(message_ids) if i in self.waiting]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return self.pull_messages(self.push_messages(messages))
+
+    def _answer(self, message: Message) -> Message:
+        context = self.contexts.get(message.metadata.dst_node_id)
+        if context is None:
+            return Message(Error(ErrorCode.NODE_UNAVAILABLE, "node not available"), reply_to=message)
+        return self.app(message, context)
+
+
+def _through_bytes(message: Message) -> tuple[Message, list[bytes]]:
+    """A message as it arrives on the other side, and what went over the wire."""
+    contents = {name: thing.deflate() for name, thing in get_all_nested_objects(message).items()}
+    copy = cast(Message, inflate_object_from_contents(message.object_id, dict(contents)))
+    copy.metadata.__dict__["_message_id"] = message.metadata.message_id or message.object_id
+    return copy, list(contents.values())

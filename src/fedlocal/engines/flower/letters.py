@@ -1,0 +1,110 @@
+"""Letters: a method's states as named arrays and numbers, in the same form on the way down and on the way up.
+
+Down goes what the method broadcasts, up comes what was sent plus the client's message, so a reply is a state, not a difference:
+wrappers that clip or blur what a client changed subtract what was sent, as they do for the parameters of any model.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedlocal import wire
+from fedlocal.core import LocalMethod, Message, Params, Server
+from fedlocal.engines.rounds import first_client, vector_fields
+
+
+class Letter(NamedTuple):
+    """What is sent: arrays of the shape of the parameters, and numbers that no data entered (the step length walked)."""
+
+    arrays: dict[str, np.ndarray]  # e.g. "x/weights", "ag/weights", "y/weights"
+    numbers: dict[str, float]  # e.g. "walked"
+
+
+class Letters:
+    """How the states of one method, for parameters like x0, are written and read.
+
+    A tree of the shape of the parameters is called x; a state's parts have the names of its fields. What a message has and a
+    broadcast has not (the length walked in a round) goes down as zero; what only a broadcast has comes back as it was.
+
+    >>> from fedlocal.methods import FedMiD
+    >>> letters = Letters(FedMiD(client_step_size=0.5), {"weights": np.ones(2)})
+    >>> letters.down({"weights": np.ones(2)})
+    Letter(arrays={'x/weights': array([1., 1.])}, numbers={'walked': 0.0})
+    """
+
+    def __init__(self, method: LocalMethod, x0: Params):
+        def sent(x: Params) -> Server:
+            return method.broadcast(method.init(x))
+
+        def message(x: Params) -> Message:
+            return method.finish(sent(x), first_client(method, x))[0]
+
+        self.sent, self.sent_bare, sent_vectors = _form(sent, x0)
+        self.message, self.message_bare, message_vectors = _form(message, x0)
+        names = [*self._named(self.sent, self.sent_bare), *self._named(self.message, self.message_bare)]
+        likes = {**self._named(self.message, self.message_bare), **self._named(self.sent, self.sent_bare)}
+        vectors = sent_vectors | message_vectors
+        self.likes = {name: likes[name] for name in dict.fromkeys(names)}  # names, shapes and types, in a fixed order
+        self.numbers = {n for n, a in self.likes.items() if a.shape == () and n.split("/")[0] not in vectors}
+
+    def down(self, sent: Server) -> Letter:
+        """What the server broadcasts, as a letter."""
+        return self._letter({name: np.asarray(a) for name, a in self._named(sent, self.sent_bare).items()})
+
+    def up(self, letter: Letter, message: Message) -> Letter:
+        """The letter that a client answers with: what it got, plus its message."""
+        arrays = {**self._all(letter)}
+        for name, change in self._named(message, self.message_bare).items():
+            arrays[name] = np.asarray(arrays[name] + np.asarray(change), self.likes[name].dtype)
+        return self._letter(arrays)
+
+    def read_down(self, letter: Letter) -> Server:
+        """What the server broadcast."""
+        return self._read(self._all(letter), self.sent, self.sent_bare)
+
+    def read_up(self, letter: Letter, reply: Letter) -> Message:
+        """The message in a reply to a letter, or in the mean of such replies."""
+        before, after = self._all(letter), self._all(reply)
+        changes = {name: np.asarray(after[name] - before[name], a.dtype) for name, a in self.likes.items()}
+        return self._read(changes, self.message, self.message_bare)
+
+    def check(self, letter: Letter) -> None:
+        """Say what is wrong with a letter that came over the network; nothing when it has the right form and is finite."""
+        if list(letter.arrays) != [n for n in self.likes if n not in self.numbers]:
+            raise ValueError(f"arrays are called {list(letter.arrays)}")
+        if set(letter.numbers) != self.numbers:
+            raise ValueError(f"numbers are called {sorted(letter.numbers)}, not {sorted(self.numbers)}")
+        for name, array in letter.arrays.items():
+            like = self.likes[name]
+            if array.shape != like.shape or array.dtype != like.dtype:
+                raise ValueError(f"{name} is {array.dtype}{array.shape}, not {like.dtype}{like.shape}")
+        wrong = [n for n, a in {**letter.arrays, **letter.numbers}.items() if not np.isfinite(a).all()]
+        if wrong:
+            raise ValueError(f"nan or inf in {', '.join(wrong)}")
+
+    def _letter(self, arrays: dict[str, np.ndarray]) -> Letter:
+        arrays = {name: arrays.get(name, np.zeros(a.shape, a.dtype)) for name, a in self.likes.items()}
+        numbers = {name: float(arrays.pop(name)) for name in sorted(self.numbers)}
+        return Letter(arrays, numbers)
+
+    def _all(self, letter: Letter) -> dict[str, np.ndarray]:
+        numbers = {name: np.asarray(value, self.likes[name].dtype) for name, value in letter.numbers.items()}
+        return {**letter.arrays, **numbers}
+
+    def _read(self, arrays: dict[str, np.ndarray], like: Any, bare: bool) -> Any:
+        names = self._named(like, bare)
+        tree = wire.from_arrays({name: arrays[name] for name in names}, {"x": like} if bare else like)
+        return tree["x"] if bare else tree
+
+    @staticmethod
+    def _named(tree: Any, bare: bool) -> dict[str, Any]:
+        leaves, _ = jax.tree_util.tree_flatten_with_path({"x": tree} if bare else tree)
+        return {wire.path_name(path): leaf for path, leaf in leaves}
+
+
+def _form(tree_of: Any, x0: Params) -> tuple[Any, bool, set[str]]:
+    """Shapes and types of a tree, whether it is like the parameters themselves, and which of its fields are."""
+    fields = vector_fields(tree_of, x0)
+    bare = fields == [None]
+    return jax.eval_shape(tree_of, x0), bare, {"x"} if bare else {str(f) for f in fields}

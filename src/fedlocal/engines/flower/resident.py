@@ -1,0 +1,130 @@
+"""A site's own process: it answers messages with the app that the site has, for as long as the site takes part.
+
+Flower's default is a new process per message that loads the code which the coordinator sent along. Here the process stays (its
+data are read and its programs compiled once), and code that comes with a message is not even unpacked.
+"""
+
+import ctypes
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+from flwr.app import Error, Message
+from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode, SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+POLL_SECONDS = 0.05
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+log = logging.getLogger("fedlocal")
+
+
+def run_site(app: ClientApp, arguments: list[str]) -> int:
+    """Run a SuperNode with these arguments and answer its messages with `app` until it ends; its exit code."""
+    port = _free_port()
+    command = [_beside_python("flower-supernode"), "--isolation", "process", "--host", "127.0.0.1", "--port", str(port)]
+    environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
+    last_wish = _end_with_parent if sys.platform == "linux" else None
+    node = subprocess.Popen([*command, *arguments], env=environment, preexec_fn=last_wish)
+    try:
+        if _wait_until_open(port, node):
+            serve(app, f"127.0.0.1:{port}", lambda: node.poll() is None)
+        return node.wait()
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        node.terminate()
+        node.wait()
+
+
+def serve(app: ClientApp, address: str, going: Callable[[], bool]) -> None:
+    """Answer the messages that the SuperNode at this address receives, while it is going."""
+    tasks = _client(address, tries=1)
+    while going():
+        try:
+            task = tasks.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+        except httpx.HTTPError:
+            time.sleep(POLL_SECONDS)
+            continue
+        if task.HasField("task") and task.token:
+            _answer(app, address, task.token)
+        else:
+            time.sleep(POLL_SECONDS)
+    tasks.close()
+
+
+def _answer(app: ClientApp, address: str, token: str) -> None:
+    """One message: fetch it, answer it, and say that it is done."""
+    client = _client(address, 5, RuntimeTokenHttpInterceptor(token))
+    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heartbeat.start()
+    try:
+        message, context, _, _ = pull_task_input(client)
+        try:
+            reply = app(message, context)
+        except Exception as error:
+            log.exception("the message was not answered")
+            reason = f"{type(error).__name__}; the log of the site says more"
+            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+        push_message(client, reply, context)
+        push_task_output(client, context, SubStatus.COMPLETED, "")
+    except Exception:
+        log.exception("a message was lost")  # the coordinator goes on without it
+    finally:
+        heartbeat.stop()
+        client.close()
+
+
+def _client(address: str, tries: int, *more: Any) -> RuntimeHttpClient:
+    interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), *more]
+    retries = make_simple_http_retry_invoker()
+    retries.max_tries = tries
+    return RuntimeHttpClient.from_server_address(
+        server_address=address,
+        insecure=True,  # it does not leave this machine
+        root_certificates=None,
+        interceptors=interceptors,
+        retry_invoker=retries,
+    )
+
+
+def _end_with_parent() -> None:
+    """A SuperNode whose site is gone must not go on taking messages that nobody answers."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _wait_until_open(port: int, node: subprocess.Popen[Any]) -> bool:
+    """Whether the SuperNode came up; False when it ended instead."""
+    while node.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return True
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def _beside_python(name: str) -> str:
+    """A command of the environment that this Python belongs to."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name) or name

@@ -1,0 +1,91 @@
+"""start: run a strategy, wrapped or not, to its last round, and write down what came of it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from flwr.app import MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
+
+from fedlocal import wire
+from fedlocal.core import Params
+from fedlocal.data.moments import Scaling
+from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.engines.flower.events import Event
+from fedlocal.engines.flower.grids import Polling
+from fedlocal.engines.flower.strategy import Strategy
+from fedlocal.provenance import provenance
+
+
+def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> Result:
+    """Run the rounds that are left of a `Strategy`, or of Flower's wrapper around one (differential privacy).
+
+    `Result.arrays` is the solution. Rounds that do not count, for lack of answers, are repeated; a run with a checkpoint
+    continues where it stopped, and a wrapper's privacy accountant with it.
+    """
+    inner = inner_strategy(strategy)
+    inner.accountant = getattr(strategy, "accountant", None)
+    grid = Polling(grid)
+    inner.prepare(grid, timeout)
+    result = Result()
+    while inner.done < inner.rounds:
+        before = inner.done
+        part = FlowerStrategy.start(strategy, grid, inner.arrays(), inner.rounds - inner.done, timeout)
+        means = [part.train_metrics_clientapp[i] for i in sorted(part.train_metrics_clientapp)]
+        result.train_metrics_clientapp.update(enumerate(means, start=before + 1))
+    result.arrays = inner.arrays()
+    result.evaluate_metrics_clientapp = {
+        int(row["round"]): MetricRecord({name: value for name, value in row.items() if name != "round"})
+        for row in inner.history
+    }
+    return result
+
+
+def inner_strategy(strategy: Any) -> Strategy:
+    """The strategy of this library inside Flower's wrappers."""
+    while not isinstance(strategy, Strategy):
+        if not hasattr(strategy, "strategy"):
+            raise TypeError(f"start: strategy must be a fedlocal Strategy or a wrapper of one, got {strategy!r}")
+        strategy = strategy.strategy
+    return strategy
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a deployment ends with."""
+
+    x: Params  # the model
+    scaling: Scaling | None  # of the features it was fitted to
+    history: pd.DataFrame  # loss and objective, one row per evaluation
+    events: list[Event]
+    privacy: dict[str, Any] | None  # epsilon and delta, where a wrapper accounts for them
+    provenance: dict[str, Any]
+
+    @classmethod
+    def of(cls, strategy: FlowerStrategy) -> "Outcome":
+        """The outcome of a strategy, wrapped or not, as far as it has come."""
+        inner = inner_strategy(strategy)
+        accountant = getattr(strategy, "accountant", None)
+        return cls(
+            x=inner.solution(),
+            scaling=inner.scaling() if inner.roll.moments is not None else None,
+            history=pd.DataFrame(inner.history),
+            events=list(inner.events),
+            privacy=None if accountant is None else dict(vars(accountant.get_privacy_spent())),
+            provenance=provenance(**inner.configuration()),
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Write model.npz, history.csv, events.csv and report.json, each at once or not at all."""
+        folder = Path(folder)
+        scaling = {} if self.scaling is None else {f"scaling/{n}": a for n, a in self.scaling._asdict().items()}
+        write_atomically(folder / "model.npz", wire.to_bytes({"x": self.x, **scaling}))
+        write_atomically(folder / "history.csv", self.history.to_csv(index=False).encode())
+        events = pd.DataFrame([vars(event) for event in self.events], columns=["round", "site", "what"])
+        write_atomically(folder / "events.csv", events.to_csv(index=False).encode())
+        report = {"privacy": self.privacy, **self.provenance}
+        write_atomically(folder / "report.json", json.dumps(report, indent=2).encode())
