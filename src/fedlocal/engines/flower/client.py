@@ -70,7 +70,7 @@ def client_app(
             if moments_for_node is None:
                 raise Refused("this site gives no moments; client_app needs moments_for_node")
             return _moments(context, moments_for_node(context))
-        return _introduction(context, site_problem, bool(wanted.get("x64")))
+        return _introduction(context, site_problem)
 
     @app.train(mods=mods)
     @_discreet
@@ -149,12 +149,11 @@ def _discreet(
     return reply
 
 
-def _introduction(context: Context, problem_for_node: ProblemForNode, x64: bool) -> RecordDict:
+def _introduction(context: Context, problem_for_node: ProblemForNode) -> RecordDict:
     """Name of the site, number of its examples, names and shapes of its parameters; no values."""
-    with jax.enable_x64(x64):
-        problem = problem_for_node(context)
-        _check_one_client(problem)
-        leaves, _ = jax.tree_util.tree_flatten_with_path(_parameters(problem))
+    problem = problem_for_node(context)
+    _check_one_client(problem)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(_parameters(problem))
     shapes = {wire.path_name(path): list(a.shape) for path, a in leaves}
     config: dict[str, Any] = {"site": site_name(context), "names": list(shapes)}
     config |= {f"shape.{name}": shape for name, shape in shapes.items()}

@@ -25,6 +25,7 @@ class Roll:
         if named and (isinstance(sites, str) or not sites or len(set(sites)) != len(sites)):
             raise ValueError(f"{owner}: sites must be a number, or a list of different names, got {sites!r}")
         self.size = len(sites) if named else checks.whole(owner, "sites", sites)  # pyright: ignore[reportArgumentType]
+        self._named = named
         self.names: list[str] = [str(name) for name in sites] if named else []  # pyright: ignore
         self.examples: dict[str, int] = {}
         self.shapes: dict[str, tuple[int, ...]] | None = None  # of the parameters, by name
@@ -33,11 +34,11 @@ class Roll:
         self.refused: dict[int, str] = {}  # nodes that are not taken, and why
         self._asked: dict[str, int] = {}  # messages that ask nodes who they are, while there is no answer
 
-    def call(self, grid: Grid, x64: bool) -> list[tuple[str, str]]:
+    def call(self, grid: Grid) -> list[tuple[str, str]]:
         """Ask nodes that are new who they are, without waiting for answers; what was learnt: names of sites and what of them."""
         online = set(grid.get_node_ids())
         known = {*self.node_of.values(), *self.refused, *self._asked.values()}
-        hellos = [_question(node, {"x64": x64}) for node in sorted(online - known)]
+        hellos = [_question(node, {"moments": False}) for node in sorted(online - known)]
         if hellos:
             ids = grid.push_messages(hellos)
             self._asked |= {i: m.metadata.dst_node_id for i, m in zip(ids, hellos, strict=True) if i}
@@ -67,6 +68,11 @@ class Roll:
             self.names.append(name)
         self.shapes, self.examples[name], self.node_of[name] = shapes, examples, node
         return [(name, "connected")]
+
+    def number(self) -> None:
+        """Number sites whose names were not given: by name, so that it does not matter who came first."""
+        if not self._named:
+            self.names.sort()
 
     def doubt(self, name: str) -> None:
         """A site did not answer: it is left out until it says who it is again."""
@@ -116,6 +122,7 @@ class Roll:
     def resume(self, kept: dict[str, Any]) -> None:
         """Take the numbers of the sites from a checkpoint."""
         self.names, self.examples = kept["names"], {**kept["examples"], **self.examples}
+        self._named = True
         if kept["moments"] is not None:
             self.moments = Moments(**{name: np.asarray(a) for name, a in kept["moments"].items()})
 

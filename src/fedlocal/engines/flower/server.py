@@ -32,9 +32,9 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
     grid = Polling(grid)
     inner.prepare(grid, timeout)
     result = Result()
-    while inner.done < inner.rounds:
+    while inner.done < inner.schedule.rounds:
         before = inner.done
-        part = FlowerStrategy.start(strategy, grid, inner.arrays(), inner.rounds - inner.done, timeout)
+        part = FlowerStrategy.start(strategy, grid, inner.arrays(), inner.schedule.rounds - inner.done, timeout)
         means = [part.train_metrics_clientapp[i] for i in sorted(part.train_metrics_clientapp)]
         result.train_metrics_clientapp.update(enumerate(means, start=before + 1))
     result.arrays = inner.arrays()
@@ -72,7 +72,7 @@ class Outcome:
         accountant = getattr(strategy, "accountant", None)
         return cls(
             x=inner.solution(),
-            scaling=inner.scaling() if inner.roll.moments is not None else None,
+            scaling=inner.scaling(),
             history=pd.DataFrame(inner.history),
             events=list(inner.events),
             privacy=None if accountant is None else dict(vars(accountant.get_privacy_spent())),

@@ -6,6 +6,7 @@ wrappers expect it: `arrays` is what clients are sent, replies have its form, an
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import jax
@@ -17,20 +18,21 @@ from flwr.serverapp.strategy import FedAvg, Result
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from fedlocal import checks, recipes, wire
-from fedlocal.core import LocalMethod, Params, Server
+from fedlocal.core import LocalMethod, Params
 from fedlocal.data.moments import Scaling
 from fedlocal.engines.checkpoint import Checkpoint, fingerprint
 from fedlocal.engines.flower import records
 from fedlocal.engines.flower.client import NUMBER, SCALING
+from fedlocal.engines.flower.coordinator import Coordinator
 from fedlocal.engines.flower.events import Event, Events
-from fedlocal.engines.flower.jobs import Job
-from fedlocal.engines.flower.letters import Letter, Letters
+from fedlocal.engines.flower.letters import Letter
 from fedlocal.engines.flower.patience import Patience, TooFewSites
 from fedlocal.engines.flower.records import ARRAYS, CONFIG, WEIGHT
 from fedlocal.engines.flower.replies import Expected, Sorted
 from fedlocal.engines.flower.roll import Roll
-from fedlocal.engines.plan import COHORT_BLOCK, WEIGHTS, cohort_table
+from fedlocal.engines.flower.schedule import Schedule
 
+OWNER = "Strategy"
 log = logging.getLogger("fedlocal")
 
 
@@ -69,34 +71,34 @@ class Strategy(FedAvg):
         standardize: bool = False,
         checkpoint: str | None = None,
     ):
-        owner = "Strategy"
         super().__init__(weighted_by_key=WEIGHT, train_metrics_aggr_fn=self._mean_numbers)
-        self.method = checks.instance(owner, "method", method, LocalMethod)
+        self.method = checks.instance(OWNER, "method", method, LocalMethod)
         self.description = recipes.describe(method)
         self.digest = recipes.digest(self.description)
-        self.rounds = checks.whole(owner, "rounds", rounds)
-        self.roll = Roll(owner, sites)
-        if (local_steps is None) == (local_epochs is None):
-            raise ValueError(f"{owner}: give either local_steps or local_epochs")
-        self.steps = None if local_steps is None else _steps(owner, local_steps, self.roll.size)
-        self.epochs = None if local_epochs is None else checks.whole(owner, "local_epochs", local_epochs)
-        self.batch_size = None if batch_size is None else checks.whole(owner, "batch_size", batch_size)
-        per_round = self.roll.size if clients_per_round is None else clients_per_round
-        self.per_round = checks.whole(owner, "clients_per_round", per_round, at_most=self.roll.size)
-        self.weights = checks.choice(owner, "weights", weights, WEIGHTS)
-        self.seed = checks.whole(owner, "seed", seed, at_least=0, at_most=2**31 - 1)
-        least = self.per_round if min_clients is None else min_clients
-        self.min_clients = checks.whole(owner, "min_clients", least, at_most=self.per_round)
-        self.patience = Patience(checks.number(owner, "patience", patience, at_least=0))
-        self.eval_every = checks.whole(owner, "eval_every", eval_every)
-        self.standardize, self.x0, self.checkpoint_path = bool(standardize), x0, checkpoint
+        self.roll = Roll(OWNER, sites)
+        self.schedule = Schedule.make(
+            OWNER,
+            rounds=rounds,
+            sites=self.roll.size,
+            local_steps=local_steps,
+            local_epochs=local_epochs,
+            batch_size=batch_size,
+            clients_per_round=clients_per_round,
+            weights=weights,
+            seed=seed,
+        )
+        per_round = self.schedule.clients_per_round
+        least = per_round if min_clients is None else min_clients
+        self.min_clients = checks.whole(OWNER, "min_clients", least, at_most=per_round)
+        self.patience = Patience(checks.number(OWNER, "patience", patience, at_least=0))
+        self.eval_every = checks.whole(OWNER, "eval_every", eval_every)
+        self.standardize, self.x0, self.checkpoint = bool(standardize), x0, checkpoint
         self.timeout = 3600.0
-        self.done = 0  # rounds
         self.events = Events()
         self.history: list[dict[str, float]] = []
-        self.server: Server = None
-        self.saved: Checkpoint | None = None
         self.accountant: Any = None  # of a wrapper that keeps account of privacy; `start` sets it
+        self._coordinator: Coordinator | None = None  # once the sites have been met
+        self._saved: Checkpoint | None = None
         self._asked: list[tuple[Message, str]] = []  # messages of this round and the sites they went to
         self._numbers: dict[str, float] | None = None  # means of this round's replies, until the server's step is done
         self._unseen = False  # whether clients were asked to train and no reply was looked at yet
@@ -105,20 +107,20 @@ class Strategy(FedAvg):
 
     def summary(self) -> None:
         """Log what will be run."""
-        log.info("fedlocal: %s, %d of %d rounds done, %d sites", self.method, self.done, self.rounds, self.roll.size)
+        log.info("%s, %d of %d rounds done, %d sites", self.method, self.done, self.schedule.rounds, self.roll.size)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Messages for the clients of the next round. `arrays` becomes what they are sent."""
         self._take_step(arrays)
-        if self.done == self.rounds:
+        if self.done == self.schedule.rounds:
             return []
         online = self._wait_for_sites(grid)
         for site in self._cohort():
             if site not in online:
                 self.events.add(self.done, site, "not connected; left out")
-        self._write(arrays, self.letter.arrays)
+        self._write(arrays, self.coordinator.letter.arrays)
         present = [site for site in self._cohort() if site in online]
         self._asked = [(self._message(arrays, config, site, online[site]), site) for site in present]
         self._unseen = True
@@ -130,12 +132,12 @@ class Strategy(FedAvg):
         """The server's step of the round; then questions for the loss, when they are due."""
         self._take_step(arrays)
         self._notice_lost_round()
-        due = self.done % self.eval_every == 0 or self.done == self.rounds
+        due = self.done % self.eval_every == 0 or self.done == self.schedule.rounds
         if not due or self.done == 0 or (self.history and self.history[-1]["round"] == self.done):
             self._asked = []
             return []
         x = records.to_record(wire.to_arrays(self.solution()))
-        values = ConfigRecord({**config, "weights": self.weights, **self._scaling()})
+        values = ConfigRecord({**config, "weights": self.schedule.weights, **self._scaling()})
         content = RecordDict({ARRAYS: x, CONFIG: values})
         online = self.roll.online(grid)
         self._asked = [
@@ -150,10 +152,7 @@ class Strategy(FedAvg):
         mean = super().aggregate_evaluate(server_round, replies)
         if not asked or mean is None:
             return None
-        psi = getattr(self.method, "regularizer", None)
-        with self._precision():
-            penalty = 0.0 if psi is None else float(psi.value(jax.tree.map(jnp.asarray, self.solution())))
-        mean["objective"] = float(mean["loss"]) + penalty  # pyright: ignore[reportArgumentType]
+        mean["objective"] = float(mean["loss"]) + self.coordinator.penalty()  # pyright: ignore[reportArgumentType]
         self.history.append({"round": self.done, **{n: v for n, v in mean.items() if not isinstance(v, list)}})
         self._save()
         return mean
@@ -168,68 +167,60 @@ class Strategy(FedAvg):
 
     # what a user reads
 
+    @property
+    def coordinator(self) -> Coordinator:
+        """The method's server."""
+        if self._coordinator is None:
+            raise RuntimeError(f"{OWNER}: no site has been met yet; call start")
+        return self._coordinator
+
+    @property
+    def done(self) -> int:
+        """Rounds that count so far."""
+        return 0 if self._coordinator is None else self._coordinator.done
+
     def solution(self) -> Params:
         """The model after the rounds that are done, as NumPy arrays."""
-        with self._precision():
-            return jax.tree.map(np.asarray, self.method.solution(jax.tree.map(jnp.asarray, self.server)))
+        return self.coordinator.solution()
+
+    def scaling(self) -> Scaling | None:
+        """How features were brought to common units, where `standardize` asks for it."""
+        return None if self.roll.moments is None else self.roll.moments.scaling()
 
     def configuration(self) -> dict[str, Any]:
         """What is run, ready for JSON."""
-        return {
-            "method": str(self.method),
-            "rounds": self.rounds,
-            "sites": self.roll.size,
-            "examples": self.roll.examples,
-            "local_steps": self.steps,
-            "local_epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "clients_per_round": self.per_round,
-            "weights": self.weights,
-            "seed": self.seed,
-            "standardize": self.standardize,
-        }
+        named = {"method": str(self.method), "standardize": self.standardize, "examples": self.roll.examples}
+        return {**named, **asdict(self.schedule)}
 
     # the parts of a round
 
     def prepare(self, grid: Grid, timeout: float) -> None:
         """Meet the sites, learn shapes and moments, and begin: at the starting point or at the checkpoint."""
-        if self.server is not None:
+        if self._coordinator is not None:
             return
         self.timeout = timeout
-        kept = _peek(self.checkpoint_path)
+        kept = _kept(self.checkpoint)
         if kept is not None:
             self.roll.resume(kept["roll"])
         self._meet(grid, everyone=kept is None)
         if self.standardize and self.roll.moments is None:
             self.roll.ask_moments(grid, timeout)
-        dtype = jnp.result_type(float)
-        x0 = self.roll.parameters(dtype) if self.x0 is None else self.x0
-        self.x0 = jax.tree.map(lambda a: np.asarray(a, a.dtype if hasattr(a, "dtype") else dtype), x0)
-        with self._precision():
-            self.server = jax.tree.map(np.asarray, self.method.init(jax.tree.map(jnp.asarray, self.x0)))
-            self.letters = Letters(self.method, self.x0)
-        self.saved = None if self.checkpoint_path is None else Checkpoint(self.checkpoint_path, self._identity())
-        previous = None if self.saved is None else self.saved.load(self.server)
-        if previous is not None:
-            self.done, self.server, extra = previous
-            self.history = extra["history"]
-            if self.accountant is not None and "privacy" in extra:
-                self.accountant.load_state_dict(extra["privacy"])
-            self.events[:0] = [Event(**event) for event in extra["events"]]
-            self.events.add(self.done, "", f"continued from {self.checkpoint_path} after {self.done} rounds")
-        self.letter = self._letter()
+        coordinator = Coordinator(self.method, self._starting_point())
+        if self.checkpoint is not None:
+            self._saved = Checkpoint(self.checkpoint, self._identity(coordinator.x0))
+            previous = self._saved.load(coordinator.server)
+            if previous is not None:
+                coordinator.resume(*previous[:2])
+                self._resume(coordinator.done, previous[2])
+        self._coordinator = coordinator
 
     def arrays(self) -> ArrayRecord:
         """What goes to the clients in the next round; the solution when there is none."""
         return records.to_record(self._outgoing())
 
-    def _letter(self) -> Letter:
-        with self._precision():
-            sent = self.method.broadcast(jax.tree.map(jnp.asarray, self.server))
-            return self.letters.down(jax.tree.map(np.asarray, sent))
-
     def _outgoing(self) -> dict[str, np.ndarray]:
-        return wire.to_arrays(self.solution()) if self.done == self.rounds else self.letter.arrays
+        last = self.done == self.schedule.rounds
+        return wire.to_arrays(self.solution()) if last else self.coordinator.letter.arrays
 
     def _take_step(self, arrays: ArrayRecord) -> None:
         """The server's step with the mean in `arrays`, once; what clients get next is written there."""
@@ -237,43 +228,20 @@ class Strategy(FedAvg):
             return
         mean = Letter(records.from_record(arrays), self._numbers)
         self._numbers = None
-        with self._precision():
-            message = jax.tree.map(jnp.asarray, self.letters.read_up(self.letter, mean))
-            server = self.method.update(jax.tree.map(jnp.asarray, self.server), message)
-            server = jax.tree.map(np.asarray, server)
-        if not all(np.isfinite(a).all() for a in jax.tree.leaves(server)):
-            raise FloatingPointError(f"diverged in round {self.done + 1}; try smaller step sizes")
-        self.server, self.done = server, self.done + 1
-        self.letter = self._letter()
+        self.coordinator.step(mean)
         self._save()
         self._write(arrays, self._outgoing())
 
     def _message(self, arrays: ArrayRecord, config: ConfigRecord, site: str, node: int) -> Message:
-        m = self.roll.names.index(site)
-        job = Job(
-            round=self.done,
-            client=m,
-            seed=self.seed,
-            weights=self.weights,
-            local_steps=None if self.steps is None else self.steps[m],
-            local_epochs=self.epochs,
-            batch_size=self.batch_size,
-            largest=None if self.epochs is None else max(self.roll.examples.values()),
-        )
-        numbers = {f"{NUMBER}{name}": value for name, value in self.letter.numbers.items()}
+        job = self.schedule.job(self.done, self.roll.names.index(site), max(self.roll.examples.values()))
+        numbers = {f"{NUMBER}{name}": value for name, value in self.coordinator.letter.numbers.items()}
         values = {**config, **self.description, **numbers, **self._scaling(), **job.to_config()}
         content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord(values)})
         return Message(content, node, MessageType.TRAIN, ttl=self.timeout + 60, group_id=str(self.done))
 
     def _scaling(self) -> dict[str, list[float]]:
-        if self.roll.moments is None:
-            return {}
-        return {f"{SCALING}{name}": a.tolist() for name, a in self.scaling()._asdict().items()}
-
-    def scaling(self) -> Scaling:
-        """How features were brought to common units, where `standardize` asks for it."""
-        assert self.roll.moments is not None
-        return self.roll.moments.scaling()
+        scaling = self.scaling()
+        return {} if scaling is None else {f"{SCALING}{name}": a.tolist() for name, a in scaling._asdict().items()}
 
     def _check_and_log_replies(
         self, replies: Iterable[Message], is_train: bool, validate: bool = True
@@ -281,7 +249,7 @@ class Strategy(FedAvg):
         """Replies that count, in the order of the clients; everything else is reported and left out."""
         self._unseen = False
         asked = {message.metadata.message_id: site for message, site in self._asked}
-        expected = Expected(self.done, self.digest, self.weights, self.letters)
+        expected = Expected(self.done, self.digest, self.schedule.weights, self.coordinator.letters)
         answers = Sorted.of(replies, asked, expected, is_train)
         for site, why in answers.bad.items():
             self.events.add(self.done, site, f"{why}; left out")
@@ -298,19 +266,18 @@ class Strategy(FedAvg):
     def _mean_numbers(self, replies: list[RecordDict], weighted_by: str) -> MetricRecord:
         """Flower's mean of the numbers in replies; noted, for the server's step needs those of the method's."""
         mean = aggregate_metricrecords(replies, weighted_by)
-        self._numbers = {name: float(mean[name]) for name in self.letters.numbers}  # pyright: ignore
+        self._numbers = {name: float(mean[name]) for name in self.coordinator.letters.numbers}  # pyright: ignore
         return mean
 
     # waiting
 
     def _cohort(self) -> list[str]:
         """The sites of this round, those that never came included."""
-        block, i = divmod(self.done, COHORT_BLOCK)
-        clients = cohort_table(self.seed, self.roll.size, self.per_round, block)[i].tolist()
-        return [self.roll.names[m] if m < len(self.roll.names) else f"site {m}" for m in clients]
+        names = self.roll.names
+        return [names[m] if m < len(names) else f"site {m}" for m in self.schedule.cohort(self.done)]
 
     def _online(self, grid: Grid) -> dict[str, int]:
-        for site, what in self.roll.call(grid, self._x64()):
+        for site, what in self.roll.call(grid):
             self.events.add(self.done, site, what)
         return self.roll.online(grid)
 
@@ -323,6 +290,7 @@ class Strategy(FedAvg):
             if late:
                 raise TooFewSites(self._complaint(len(online)))
             self.patience.wait()
+        self.roll.number()
         self.patience.calm()
 
     def _wait_for_sites(self, grid: Grid) -> dict[str, int]:
@@ -351,7 +319,11 @@ class Strategy(FedAvg):
         self.patience.wait()
 
     def _complaint(self, there: int) -> str:
-        kept = "" if self.saved is None else f"; {self.done} rounds are kept in {self.saved.path}, start again to go on"
+        kept = (
+            ""
+            if self.checkpoint is None
+            else f"; {self.done} rounds are kept in {self.checkpoint}, start again to go on"
+        )
         refused = "".join(f"; refused: {why}" for why in self.roll.refused.values())
         return (
             f"Strategy: {there} of {self.roll.size} sites answered, {self.min_clients} are needed, and after "
@@ -360,28 +332,31 @@ class Strategy(FedAvg):
 
     # keeping
 
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "numbers of the method": fingerprint(self.method),
-            "x0": fingerprint(self.x0),
-            **{name: value for name, value in self.configuration().items() if name not in ("rounds", "examples")},
-        }
+    def _starting_point(self) -> Params:
+        dtype = jnp.result_type(float)
+        x0 = self.roll.parameters(dtype) if self.x0 is None else self.x0
+        return jax.tree.map(lambda a: np.asarray(a, getattr(a, "dtype", dtype)), x0)
+
+    def _identity(self, x0: Params) -> dict[str, Any]:
+        """What a checkpoint must agree with: all but the number of rounds and what is known only later."""
+        later = ("rounds", "examples")
+        configuration = {name: value for name, value in self.configuration().items() if name not in later}
+        return {**configuration, "numbers of the method": fingerprint(self.method), "x0": fingerprint(x0)}
 
     def _save(self) -> None:
-        if self.saved is not None:
-            extra = {"roll": self.roll.to_json(), "history": self.history, "events": self.events.to_json()}
-            if self.accountant is not None:
-                extra["privacy"] = self.accountant.state_dict()
-            self.saved.save(self.done, self.server, extra)
+        if self._saved is None:
+            return
+        extra = {"roll": self.roll.to_json(), "history": self.history, "events": self.events.to_json()}
+        if self.accountant is not None:
+            extra["privacy"] = self.accountant.state_dict()
+        self._saved.save(self.done, self.coordinator.server, extra)
 
-    def _x64(self) -> bool:
-        leaves = jax.tree.leaves(self.x0)
-        return (
-            any(np.asarray(a).dtype == np.float64 for a in leaves) if leaves else jnp.result_type(float) == np.float64
-        )
-
-    def _precision(self) -> Any:
-        return jax.enable_x64(self._x64())
+    def _resume(self, done: int, extra: dict[str, Any]) -> None:
+        self.history = extra["history"]
+        if self.accountant is not None and "privacy" in extra:
+            self.accountant.load_state_dict(extra["privacy"])
+        self.events[:0] = [Event(**event) for event in extra["events"]]
+        self.events.add(done, "", f"continued from {self.checkpoint} after {done} rounds")
 
     @staticmethod
     def _write(arrays: ArrayRecord, values: dict[str, np.ndarray]) -> None:
@@ -391,14 +366,7 @@ class Strategy(FedAvg):
         arrays.update(record)
 
 
-def _steps(owner: str, local_steps: Any, sites: int) -> list[int]:
-    steps = [local_steps] * sites if np.ndim(local_steps) == 0 else list(local_steps)
-    if len(steps) != sites:
-        raise ValueError(f"{owner}: local_steps must be one number or one per site ({sites}), got {len(steps)}")
-    return [checks.whole(owner, "local_steps", k) for k in steps]
-
-
-def _peek(path: str | None) -> dict[str, Any] | None:
+def _kept(path: str | None) -> dict[str, Any] | None:
     """What a checkpoint keeps besides the state; None when there is none yet."""
     read = None if path is None else Checkpoint(path, {}).read()
     return None if read is None else read[0]["extra"]

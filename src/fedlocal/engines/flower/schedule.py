@@ -1,0 +1,79 @@
+"""Schedule: who takes part in which round, and what each is to do. The same as a simulation's plan, without the data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlocal import checks
+from fedlocal.engines.flower.jobs import Job
+from fedlocal.engines.plan import COHORT_BLOCK, WEIGHTS, cohort_table
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The checked numbers of a run."""
+
+    rounds: int
+    sites: int
+    local_steps: list[int] | None  # of each site
+    local_epochs: int | None
+    batch_size: int | None
+    clients_per_round: int
+    weights: str
+    seed: int
+
+    @classmethod
+    def make(
+        cls,
+        owner: str,
+        *,
+        rounds: int,
+        sites: int,
+        local_steps: int | Sequence[int] | None,
+        local_epochs: int | None,
+        batch_size: int | None,
+        clients_per_round: int | None,
+        weights: str,
+        seed: int,
+    ) -> "Schedule":
+        if (local_steps is None) == (local_epochs is None):
+            got = "neither" if local_steps is None else f"local_steps={local_steps} and local_epochs={local_epochs}"
+            raise ValueError(f"{owner}: give either local_steps or local_epochs, got {got}")
+        per_round = sites if clients_per_round is None else clients_per_round
+        return cls(
+            rounds=checks.whole(owner, "rounds", rounds),
+            sites=sites,
+            local_steps=None if local_steps is None else _steps(owner, local_steps, sites),
+            local_epochs=None if local_epochs is None else checks.whole(owner, "local_epochs", local_epochs),
+            batch_size=None if batch_size is None else checks.whole(owner, "batch_size", batch_size),
+            clients_per_round=checks.whole(owner, "clients_per_round", per_round, at_most=sites),
+            weights=checks.choice(owner, "weights", weights, WEIGHTS),
+            seed=checks.whole(owner, "seed", seed, at_least=0, at_most=2**31 - 1),
+        )
+
+    def cohort(self, r: int) -> list[int]:
+        """The clients of round r."""
+        block, i = divmod(r, COHORT_BLOCK)
+        return cohort_table(self.seed, self.sites, self.clients_per_round, block)[i].tolist()
+
+    def job(self, r: int, client: int, largest: int) -> Job:
+        """What a client does in round r; `largest` is the number of examples of the largest site."""
+        return Job(
+            round=r,
+            client=client,
+            seed=self.seed,
+            weights=self.weights,
+            local_steps=None if self.local_steps is None else self.local_steps[client],
+            local_epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            largest=None if self.local_epochs is None else largest,
+        )
+
+
+def _steps(owner: str, local_steps: Any, sites: int) -> list[int]:
+    steps = [local_steps] * sites if np.ndim(local_steps) == 0 else list(local_steps)
+    if len(steps) != sites:
+        raise ValueError(f"{owner}: local_steps must be one number or one per site ({sites}), got {len(steps)}")
+    return [checks.whole(owner, "local_steps", k) for k in steps]
