@@ -15,7 +15,6 @@ from fedlocal.experiments.outcome import Outcome
 from fedlocal.experiments.schema import Instability
 from fedlocal.experiments.store import Store
 from fedlocal.methods import FedAc
-from fedlocal.progress import ProgressBar
 from fedlocal.report.figures import COLORS, panels, powers_of_two
 from fedlocal.theory.instability import (
     agd_trajectory,
@@ -53,23 +52,14 @@ def study(settings: Instability, store: Store, elsewhere: Any) -> Outcome:
 
 
 def _made(settings: Instability, store: Store) -> list[pd.DataFrame]:
-    """Runs, queries and worst cases, each of several parts; those that are in the store are read."""
+    """Runs, queries and worst cases, each of several parts."""
     kappas = sorted({*settings.kappas, settings.shown_kappa})
     groups: list[dict[str, Callable[[], pd.DataFrame]]] = [
         {f"runs-{kappa:g}-{stiff}": partial(two_runs, settings, kappa, stiff) for kappa in kappas for stiff in (1, 0)},
         {"points": partial(_points, settings)},
         {f"worst-{kappa:g}": partial(worst_cases, settings, kappa) for kappa in settings.worst_kappas},
     ]
-    found, done = [], 0
-    with ProgressBar("parts", sum(map(len, groups))) as bar:
-        for parts in groups:
-            frames = []
-            for name, make in parts.items():
-                bar.advance_to(done, name)
-                frames.append(store.frame(name, lambda _, make=make: make()))
-                done += 1
-            found.append(pd.concat(frames, ignore_index=True))
-    return found
+    return store.frames(groups)
 
 
 def two_runs(settings: Instability, kappa: float, stiff_step: int) -> pd.DataFrame:

@@ -13,7 +13,6 @@ from fedlocal.experiments.outcome import Outcome
 from fedlocal.experiments.schema import IterateBias
 from fedlocal.experiments.store import Store
 from fedlocal.problems.oracle import piecewise_quadratic
-from fedlocal.progress import ProgressBar
 from fedlocal.theory.bias_bounds import iterate_bias_lower_bound, iterate_bias_upper_bound
 from fedlocal.theory.bias_sde import backward_bias, sde_bias
 from fedlocal.theory.bound import Constants
@@ -61,22 +60,13 @@ def study(settings: IterateBias, store: Store, elsewhere: Any) -> Outcome:
 
 
 def _made(settings: IterateBias, store: Store) -> list[pd.DataFrame]:
-    """Samples, growth and constants, each of several parts; those that are in the store are read."""
+    """Samples, growth and constants, each of several parts."""
     groups: list[dict[str, Callable[[], pd.DataFrame]]] = [
         {f"samples-{seed}": partial(sample, settings, seed) for seed in settings.seeds},
         {f"scaling-{name}-{axis}": partial(scaling, settings, name, axis) for name in EXPONENTS for axis in AXES},
         {f"constant-{i}": partial(constant, settings, i) for i in range(len(settings.constant.times))},
     ]
-    found, done = [], 0
-    with ProgressBar("parts", sum(map(len, groups))) as bar:
-        for parts in groups:
-            frames = []
-            for name, make in parts.items():
-                bar.advance_to(done, name)
-                frames.append(store.frame(name, lambda _, make=make: make()))
-                done += 1
-            found.append(pd.concat(frames, ignore_index=True))
-    return found
+    return store.frames(groups)
 
 
 def sample(settings: IterateBias, seed: int) -> pd.DataFrame:

@@ -3,13 +3,14 @@
 import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.progress import ProgressBar
 from fedlocal.provenance import provenance
 
 FINISHED = "report.json"
@@ -77,6 +78,19 @@ class Store:
             self.write_frame(f"parts/{name}.parquet", frame)
             checkpoint.unlink(missing_ok=True)
         return pd.read_parquet(self._part(name))  # so that a run and its continuation see the same
+
+    def frames(self, groups: Sequence[Mapping[str, Callable[[], pd.DataFrame]]]) -> list[pd.DataFrame]:
+        """One frame per group, of several named parts each; those that are in the store are read."""
+        found, done = [], 0
+        with ProgressBar("parts", sum(map(len, groups))) as bar:
+            for parts in groups:
+                frames = []
+                for name, make in parts.items():
+                    bar.advance_to(done, name)
+                    frames.append(self.frame(name, lambda _, make=make: make()))
+                    done += 1
+                found.append(pd.concat(frames, ignore_index=True))
+        return found
 
     def _part(self, name: str) -> Path:
         return self.directory / "parts" / f"{name}.parquet"

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from fedlocal import experiments
-from fedlocal.experiments import instability
+from fedlocal.experiments import store
 from fedlocal.experiments.instability import stability_bound
 from fedlocal.experiments.schema import load
 from fedlocal.methods import FedAc
@@ -31,7 +31,7 @@ class Bar(ProgressBar):
 
 
 def test_a_small_run_judges_statement_and_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(instability, "ProgressBar", Bar)
+    monkeypatch.setattr(store, "ProgressBar", Bar)
     directory = experiments.run("instability", overrides=SMALL, root=tmp_path, console=Console(file=io.StringIO()))
     report = json.loads((directory / "report.json").read_text())
     outcomes = [verdict["outcome"] for verdict in report["verdicts"]]
