@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from fedlocal.core import AbstractProblem, Client, LocalMethod, Params, Scalar, Server
 from fedlocal.engines.averages import Average
+from fedlocal.engines.mesh import spread_out
 from fedlocal.engines.plan import Plan
 
 CACHE_BYTES = 1 << 20  # of client states walked through side by side
@@ -69,52 +71,77 @@ def run_round(
     state: RunState,
     cohort: jax.Array,
     r: jax.Array,
+    mesh: Mesh | None = None,
 ) -> RunState:
-    """Round r with the clients in `cohort`.
-
-    Clients go side by side in blocks whose states fit into the cache, block after block; the mean is summed up on the way.
-    The discrepancy and averages over local steps look at all clients at once, so they make one block of all.
-    """
+    """Round r with the clients in `cohort`, on the devices of a mesh where there is one."""
     sent = method.broadcast(state.server)
     weights = plan.normalized_weights(cohort)
-    local = partial(local_steps, problem, method, plan, average, total_steps, sent, plan.round_key(r), r)
-    together = (average is not None and not average.between_rounds) or state.discrepancy is not None
-    block = len(cohort) if together else block_size(sent, len(cohort))
-    spread = state.discrepancy
-    if block == len(cohort):
-        messages, kept, running = local(state.running, cohort, weights, _rows(state.memory, cohort))
-        mean_message = mean(messages, weights)
-        memory = jax.tree.map(lambda all_, new: all_.at[cohort].set(new), state.memory, kept)
-        if spread is not None:
-            fields = message_fields(method, method.solution(state.server))
-            spread = message_spread(fields, messages, mean_message, weights)
+    shared = (problem, method, plan, average, total_steps, state, sent, r)
+    if mesh is None:
+        walked = walk(shared, cohort, cohort, weights)
     else:
-        running, missing = state.running, -len(cohort) % block
-        clients = jnp.pad(cohort, (0, missing), mode="edge").reshape(-1, block)
-        places = jnp.pad(cohort, (0, missing), constant_values=plan.num_clients).reshape(
-            -1, block
-        )  # padding keeps nothing
-        shares = jnp.pad(weights, (0, missing)).reshape(-1, block)
-
-        def add_block(carry: tuple[Any, Any], part: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
-            total, memory = carry
-            clients, places, shares = part
-            messages, kept, _ = local(None, clients, shares, _rows(memory, clients))
-            memory = jax.tree.map(lambda all_, new: all_.at[places].set(new, mode="drop"), memory, kept)
-            return (jax.tree.map(jnp.add, total, mean(messages, shares)), memory), None
-
-        like = jax.eval_shape(local, None, clients[0], shares[0], _rows(state.memory, clients[0]))[0]
-        zeros = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), like)
-        unroll = CLIENTS_AT_ONCE if block == 1 else 1
-        carry, _ = jax.lax.scan(add_block, (zeros, state.memory), (clients, places, shares), unroll=unroll)
-        mean_message, memory = carry
-    server = method.update(state.server, mean_message)
+        walked = spread_out(mesh, walk, shared, cohort, weights, plan.num_clients)
+    server, running = method.update(state.server, walked.mean_message), walked.running
     if average is not None and running is not None and average.between_rounds:
         keep, gain = average.keep_and_gain(r, total_steps, jax.random.key(plan.seed))
         running = running.add(method.solution(server), keep, gain)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(server)]))
     diverged = jnp.where((state.diverged < 0) & ~finite, r + 1, state.diverged)
-    return RunState(server, memory, running, spread, diverged)
+    return RunState(server, walked.memory, running, walked.spread, diverged)
+
+
+class Walked(NamedTuple):
+    """What the clients of a round leave behind."""
+
+    mean_message: Any
+    memory: Any  # of all clients
+    running: Running | None
+    spread: dict[str, jax.Array] | None  # of their messages
+
+
+def walk(
+    shared: tuple[Any, ...], cohort: jax.Array, places: jax.Array, weights: jax.Array, axis: str | None = None
+) -> Walked:
+    """The clients of a round, or the part of them that is this device's on an axis of a mesh; sums go over all devices.
+
+    Clients go side by side in blocks whose states fit into the cache, block after block; the mean is summed up on the way.
+    The discrepancy and averages over local steps look at all clients at once, so they make one block of all. A client keeps
+    its memory at its place; padding has a place outside and keeps nothing.
+    """
+    problem, method, plan, average, total_steps, state, sent, r = shared
+    local = partial(local_steps, problem, method, plan, average, total_steps, sent, plan.round_key(r), r, axis)
+    together = (average is not None and not average.between_rounds) or state.discrepancy is not None
+    block = len(cohort) if together else block_size(sent, len(cohort))
+    spread = state.discrepancy
+    if block == len(cohort):
+        messages, kept, running = local(state.running, cohort, weights, _rows(state.memory, cohort))
+        mean_message = _over_devices(mean(messages, weights), axis)
+        memory = jax.tree.map(lambda all_, new: all_.at[places].set(new, mode="drop"), state.memory, kept)
+        if spread is not None:
+            fields = message_fields(method, method.solution(state.server))
+            spread = _over_devices(message_spread(fields, messages, mean_message, weights), axis)
+    else:
+        running, missing = state.running, -len(cohort) % block
+        clients = jnp.pad(cohort, (0, missing), mode="edge").reshape(-1, block)
+        spots = jnp.pad(places, (0, missing), constant_values=plan.num_clients).reshape(-1, block)
+        shares = jnp.pad(weights, (0, missing)).reshape(-1, block)
+
+        def add_block(carry: tuple[Any, Any], part: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
+            total, memory = carry
+            clients, spots, shares = part
+            messages, kept, _ = local(None, clients, shares, _rows(memory, clients))
+            memory = jax.tree.map(lambda all_, new: all_.at[spots].set(new, mode="drop"), memory, kept)
+            return (jax.tree.map(jnp.add, total, mean(messages, shares)), memory), None
+
+        like = jax.eval_shape(local, None, clients[0], shares[0], _rows(state.memory, clients[0]))[0]
+        zeros = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), like)
+        unroll = CLIENTS_AT_ONCE if block == 1 else 1
+        carry, _ = jax.lax.scan(add_block, (zeros, state.memory), (clients, spots, shares), unroll=unroll)
+        mean_message, memory = _over_devices(carry[0], axis), carry[1]
+    if axis is not None and jax.tree.leaves(memory):
+        kept, places = jax.lax.all_gather((_rows(memory, cohort), places), axis, tiled=True)
+        memory = jax.tree.map(lambda all_, new: all_.at[places].set(new, mode="drop"), state.memory, kept)
+    return Walked(mean_message, memory, running, spread)
 
 
 def local_steps(
@@ -126,6 +153,7 @@ def local_steps(
     sent: Server,
     key: jax.Array,
     r: jax.Array,
+    axis: str | None,
     running: Running | None,
     cohort: jax.Array,
     weights: jax.Array,
@@ -146,7 +174,7 @@ def local_steps(
         clients, running = carry
         moved = vmap(partial(step, k))(clients, cohort, draws)
         if average is not None and running is not None and not average.between_rounds:
-            point = method.primal(mean(moved if average.after_step else clients, weights))
+            point = method.primal(_over_devices(mean(moved if average.after_step else clients, weights), axis))
             t = r * plan.most_steps + k
             keep, gain = average.keep_and_gain(t, total_steps, jax.random.key(plan.seed))
             running = running.add(point, keep, gain)
@@ -191,6 +219,11 @@ def _rows(memory: Any, clients: jax.Array) -> Any:
 def mean(tree: Any, weights: jax.Array) -> Any:
     """The weighted mean over the first axis of every array."""
     return jax.tree.map(lambda a: jnp.tensordot(weights.astype(a.dtype), a, 1, precision="highest"), tree)
+
+
+def _over_devices(tree: Any, axis: str | None) -> Any:
+    """The sum over the devices of a mesh; what there is where there is none."""
+    return tree if axis is None else jax.lax.psum(tree, axis)
 
 
 def message_fields(method: LocalMethod, x0: Params) -> dict[str, str | None]:

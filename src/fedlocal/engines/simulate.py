@@ -3,17 +3,20 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from fedlocal import checks
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.engines.averages import Average
 from fedlocal.engines.checkpoint import Checkpoint
 from fedlocal.engines.linear import LinearEngine
+from fedlocal.engines.mesh import OnMesh, check_same_call, everywhere, leads, mesh_of, processes, replicate
 from fedlocal.engines.plan import COHORT_BLOCK, Plan
 from fedlocal.engines.result import Result
 from fedlocal.engines.rounds import RunState, run_round
@@ -49,6 +52,7 @@ def simulate(
     average: str | Average | None = None,
     engine: str = "auto",
     shadow: Shadow | None = None,
+    mesh: Mesh | int | None = None,
 ) -> Result:
     r"""Run a federated method on a problem.
 
@@ -72,6 +76,13 @@ def simulate(
         engine: "auto" takes the fused kernels of "linear" for linear models where they apply, else "jax"; the result's
             provenance says which.
         shadow: look at every local step: mean trajectory, discrepancies and potentials, see `fl.Shadow`. With engine "jax".
+        mesh: devices that share the clients of every round: a `jax.sharding.Mesh` of one axis, or how many devices of this
+            process; None is one device. With engine "jax". Results are those of one device up to the order of summation.
+
+    A mesh may have devices of several processes (`jax.distributed`): all of them make the same call and get the same result,
+    but for the seconds. Each must hold all data and see the same checkpoint, which the first of them writes; any mesh may
+    continue from it. Ctrl-C stops the process that gets it, and no round ends without it: the first process saves before it
+    stops; the others have nothing to save, and after them a run continues from the last checkpoint. Stop all, start all again.
 
     Example:
         >>> import fedlocal as fl
@@ -99,18 +110,24 @@ def simulate(
     if shadow is not None and shadow.points and checkpoint is not None:
         raise ValueError("simulate: a checkpoint keeps no shadow points; give Shadow(points=False) or checkpoint=None")
     recorder, rounds, eval_every = run.recorder, run.configuration["rounds"], run.configuration["eval_every"]
+    devices = mesh_of("simulate", mesh)
     state = run.first_state()
-    advance = _engine(run, engine, rounds)
+    advance = _engine(run, engine, rounds, devices)
     saved = None if checkpoint is None else Checkpoint(checkpoint, run.identity())
     now = Moment(0, state)
     previous = saved.load(state) if saved else None
     if previous is not None:
         now = Moment(*previous[:2])
         run.resume(now.done, **previous[2])
+    if devices is not None:
+        if len(processes(devices)) > 1:
+            call = {"shadow": None, **run.identity(), "rounds": rounds, "the round in the checkpoint": now.done}
+            check_same_call("simulate", devices, call)
+        run.configuration["devices"] = devices.size  # after the identity: any mesh may continue from a checkpoint
 
     def save() -> float:
         began = time.monotonic()
-        if saved is not None:
+        if saved is not None and leads(devices):
             saved.save(now.done, now.state, run.kept())
         return time.monotonic() - began
 
@@ -121,7 +138,7 @@ def simulate(
 
     rate, last_save, save_took = 0.0, -np.inf, 0.0
     try:
-        with ProgressBar(type(method).__name__, rounds, progress) as bar:
+        with ProgressBar(type(method).__name__, rounds, progress and leads(devices)) as bar:
             evaluate_if_due()
             while now.done < rounds and run.divergence(now.state) is None:
                 if run.watcher is not None:
@@ -155,10 +172,10 @@ class Moment(NamedTuple):
     state: RunState
 
 
-def _engine(run: Run, engine: str, rounds: int) -> Advance:
+def _engine(run: Run, engine: str, rounds: int, mesh: Mesh | None) -> Advance:
     """What runs some rounds: the fused kernels where they apply, the compiled JAX program otherwise."""
     problem, method, plan = run.problem, run.method, run.plan
-    if takes_linear("simulate", engine, run, [method]):
+    if takes_linear("simulate", engine, run, [method], mesh):
         linear = LinearEngine(cast(Any, problem), [method], plan, run.x0)
         run.recorder.losses = linear.losses
 
@@ -168,23 +185,27 @@ def _engine(run: Run, engine: str, rounds: int) -> Advance:
 
         return walk
 
+    fixed = (problem, method, plan, run.average)
+    if mesh is not None:
+        fixed = replicate(mesh, fixed)
+
     def advance(state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
         cohorts, count = None, wanted
         if not plan.full_participation:
             cohorts, count = plan.cohorts(done // COHORT_BLOCK), min(wanted, COHORT_BLOCK - done % COHORT_BLOCK)
-        state = _advance(
-            problem, method, plan, run.average, float(rounds * plan.most_steps), state, cohorts, done, count
-        )
+        state = _advance(*fixed, float(rounds * plan.most_steps), state, cohorts, done, count, mesh)
         return jax.block_until_ready(state), count
 
-    return advance
+    return advance if mesh is None else OnMesh(mesh, advance)
 
 
-def takes_linear(owner: str, engine: str, run: Run, methods: Sequence[LocalMethod]) -> bool:
+def takes_linear(owner: str, engine: str, run: Run, methods: Sequence[LocalMethod], mesh: Mesh | None = None) -> bool:
     """Whether the fused kernels are to run these methods, which share a run; its configuration says so."""
     checks.choice(owner, "engine", engine, ENGINES)
     against = "jax was asked for" if engine == "jax" else None
-    if run.watcher is not None:
+    if mesh is not None:
+        against = "its kernels run on the cores of one machine, not on a mesh"
+    elif run.watcher is not None:
         against = "a shadow looks at every local step, and its kernels show only what is between rounds"
     elif run.average is not None and run.average.between_rounds:
         against = "its kernels keep no average"
@@ -198,7 +219,7 @@ def takes_linear(owner: str, engine: str, run: Run, methods: Sequence[LocalMetho
     return against is None
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="mesh")
 def _advance(
     problem: AbstractProblem,
     method: LocalMethod,
@@ -209,6 +230,7 @@ def _advance(
     cohorts: jax.Array | np.ndarray | None,
     first: int,
     count: int,
+    mesh: Mesh | None = None,
 ) -> RunState:
     """`count` rounds from round `first`. How many is an argument, so however a run is cut, it is the same program."""
 
@@ -219,6 +241,7 @@ def _advance(
         i, state = carry
         r = first + i
         cohort = jnp.arange(plan.num_clients) if cohorts is None else cohorts[r % COHORT_BLOCK]
-        return i + 1, run_round(problem, method, plan, average, total_steps, state, cohort, r)
+        return i + 1, run_round(problem, method, plan, average, total_steps, state, cohort, r, mesh)
 
-    return jax.lax.while_loop(more, one, (jnp.zeros((), jnp.int32), state))[1]
+    _, last = jax.lax.while_loop(more, one, (jnp.zeros((), jnp.int32), state))
+    return last if mesh is None else everywhere(mesh, last)
