@@ -14,10 +14,10 @@ demo: $(READY)
 	$(VENV)/bin/fedlocal demo
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 thorough: $(READY)
-	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "thorough or not thorough"
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "thorough or not thorough"
 
 check: $(READY)
 	$(VENV)/bin/ruff format --check .

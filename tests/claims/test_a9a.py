@@ -12,7 +12,6 @@ import pytest
 
 import fedlocal as fl
 
-pytestmark = pytest.mark.xdist_group("kernels")
 PUBLISHED = Path(__file__).parents[3] / "shared" / "reference" / "a9a_1e-3.csv"
 OPTIMUM, L2, STEPS = 0.3333407520687, 1e-3, 4096
 METHODS: dict[str, Callable[[float, int], fl.LocalMethod]] = {

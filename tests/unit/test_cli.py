@@ -42,8 +42,9 @@ def test_help_shows_an_example(command: list[str]):
     assert "fedlocal" in result.output
 
 
+@pytest.mark.thorough
 def test_studies_leave_figure_table_and_provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The demonstration's code path on small runs; `make demo` runs it whole."""
+    """The demonstration's code path on small runs; a test of the README runs it whole."""
     small_sparse = lambda directory, seed: demo_sparse(directory, seed, rounds=5)  # noqa: E731
     small_rare = lambda directory, seed: demo_rare(directory, seed, steps=512, clients=4)  # noqa: E731
     demo_sparse, demo_rare = demo.sparse, demo.rare_communication

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -46,7 +47,11 @@ def test_the_demo_command_shows_both_studies(tmp_path: Path):
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert output.count("holds") == 4
     assert "does not hold" not in output
-    assert {"sparse.png", "rare_communication.png"} <= {p.name for p in tmp_path.iterdir()}
+    assert "FedDualAvg" in output
+    for name in ("sparse", "rare_communication"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert len(pd.read_csv(tmp_path / f"{name}.csv")) > 5
+        assert "configuration" in (tmp_path / f"{name}.json").read_text()
 
 
 def test_make_commands_in_the_readme_are_targets():

@@ -8,7 +8,6 @@ import pytest
 
 from fedlocal.engines.lanes import exp, load, log1p, spread, store
 
-pytestmark = pytest.mark.xdist_group("kernels")
 ONE, MANY = (0,), (0,) * 16
 BOUND = {np.float32: 87.0, np.float64: 708.0}
 DIGITS = {np.float32: 2.4e-7, np.float64: 4e-16}  # two units in the last place, where NumPy itself is up to 1.96e-7 off

@@ -22,7 +22,6 @@ from fedlocal.engines.rounds import first_state
 from fedlocal.methods import FedAc, FedAvg, FedDualAvg, FedMiD, MinibatchAcSGD, MinibatchSGD
 from fedlocal.regularizers import L1, Box, ElasticNet, GroupL1, NonNegative, SquaredL2, Zero
 
-pytestmark = pytest.mark.xdist_group("kernels")  # one process compiles them
 thorough = pytest.mark.thorough  # `make thorough` runs these too
 quiet = pytest.mark.filterwarnings("ignore::fedlocal.DivergenceWarning")
 PSIS: dict[str, fl.Regularizer] = {

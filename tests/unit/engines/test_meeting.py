@@ -10,8 +10,6 @@ import pytest
 
 from fedlocal.engines.meeting import meet, meeting_place, together
 
-pytestmark = pytest.mark.xdist_group("kernels")
-
 
 @numba.njit(nogil=True)
 def count(place, thread, counters, rounds):
@@ -43,9 +41,9 @@ def test_results_come_in_the_order_of_the_threads():
 
 
 PROGRAM = """
-import signal, sys, threading, time
+import signal, sys
 from concurrent.futures import ThreadPoolExecutor
-import numba, numpy as np
+import numba
 from fedlocal.engines.meeting import meet, meeting_place, together
 
 @numba.njit(nogil=True)
@@ -63,37 +61,46 @@ class Broken(ThreadPoolExecutor):
             raise RuntimeError("no thread")
         return super().submit(work, thread)
 
-case, rounds = sys.argv[1], 50
-pool, place = (Broken if case == "not_started" else ThreadPoolExecutor)(2), meeting_place(2)
+def run(case):
+    pool, place, rounds = (Broken if case == "not_started" else ThreadPoolExecutor)(2), meeting_place(2), 50
+
+    def work(thread):
+        if case == "first_raises" and thread == 0 or case == "second_raises" and thread == 1:
+            raise RuntimeError("no work")
+        if case == "interrupted":  # the first waits long for the second, again and again
+            return walk(place, thread, rounds, 1000 if thread == 0 else 4_000_000)
+        return walk(place, thread, rounds, 10)
+
+    if case == "interrupted":
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        together(pool, work, 2, place)
+        print(case, "finished", flush=True)
+    except (RuntimeError, KeyboardInterrupt):
+        print(case, "raised", flush=True)
+    pool.shutdown(wait=True)
+    print(case, "all threads ended", flush=True)
+
 walk(meeting_place(1), 0, 1, 1)
-
-def work(thread):
-    if case == "first_raises" and thread == 0 or case == "second_raises" and thread == 1:
-        raise RuntimeError("no work")
-    if case == "interrupted":  # the first waits long for the second, again and again
-        return walk(place, thread, rounds, 1000 if thread == 0 else 4_000_000)
-    return walk(place, thread, rounds, 10)
-
-if case == "interrupted":
-    signal.setitimer(signal.ITIMER_REAL, 0.5)
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-try:
-    together(pool, work, 2, place)
-    print("finished")
-except (RuntimeError, KeyboardInterrupt) as error:
-    print("raised", flush=True)
-pool.shutdown(wait=True)
-print("all threads ended", flush=True)
+for case in sys.argv[1:]:
+    run(case)
 """
+ALONE = ("first_raises", "second_raises", "not_started", "interrupted")
 
 
-@pytest.mark.parametrize("case", ["first_raises", "second_raises", "not_started", "interrupted"])
-def test_who_waits_is_released_when_another_does_not_come(case: str):
-    """In a process of its own, for threads that wait forever would keep this one from ending."""
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, case], stdout=subprocess.PIPE, text=True) as process:
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    """What is printed by a process of its own, for threads that wait forever would keep this one from ending."""
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, *ALONE], stdout=subprocess.PIPE, text=True) as process:
         try:
-            out = process.communicate(timeout=12)[0]
+            out = process.communicate(timeout=60)[0]
         except subprocess.TimeoutExpired:
             process.kill()
             out = process.communicate()[0] + "and waited forever"
-    assert out.split("\n")[:2] == ["raised", "all threads ended"]
+    return out.splitlines()
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_who_waits_is_released_when_another_does_not_come(said: list[str], case: str):
+    assert [line for line in said if case in line] == [f"{case} raised", f"{case} all threads ended"]

@@ -173,7 +173,7 @@ THOROUGH_CASES: dict[str, Case] = {
 }
 DEFAULTS = {"rounds": 7, "eval_every": 3, "seed": 3, "progress": False, "engine": "jax"}
 DIVERGING: dict[str, Any] = {"rounds": 40, "local_steps": 1, "eval_every": 20, "progress": False}
-FEW = ["epochs of minibatches, dual averaging", "accelerated, averaged over local steps"]
+FEW = ["epochs of minibatches, dual averaging"]
 
 
 def run(name: str, bits: int, **changes: Any) -> fl.Result:

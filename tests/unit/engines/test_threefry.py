@@ -11,8 +11,6 @@ from fedlocal.engines.linear import LinearEngine
 from fedlocal.engines.plan import Plan
 from fedlocal.engines.threefry import draw_rows, round_key
 
-pytestmark = pytest.mark.xdist_group("kernels")
-
 
 def federation(sizes: list[int]) -> fl.problems.LeastSquares:
     rows = sum(sizes)

@@ -18,8 +18,6 @@ from fedlocal.experiments.schema import IterateBias, load
 SMALL = ["steps=[32, 64]", "repeats=3000", "scaling.steps=[2, 16, 32]", "scaling.step_sizes=[0.0005, 0.001]"]
 SMALL += ["scaling.at_steps=16", "constant.times=[0.004, 0.5]", "constant.pairs=64", "constant.steps=64"]
 
-pytestmark = pytest.mark.xdist_group("bias")  # one process makes the run that they look at
-
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:

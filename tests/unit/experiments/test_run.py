@@ -26,8 +26,6 @@ SMALL = ["rounds=6", "eval_every=2", "score.window=3", "strength=0.2", "grid.cli
 SMALL += ["grid.server_step_size=[0.5, 1.0]", 'methods=["FedDualAvg", "FedMiD"]', "claims=[]"]
 FILES = {"provenance.json", "history.parquet", "table.parquet", "optimum.parquet", "figure.png", "report.json", "parts"}
 
-pytestmark = pytest.mark.xdist_group("studies")  # one process makes the run that they look at
-
 
 def run(root: Path, name: str = "lasso-3", overrides: list[str] = SMALL, **arguments: Any) -> Path:
     console = arguments.pop("console", Console(file=io.StringIO()))
