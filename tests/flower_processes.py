@@ -141,15 +141,15 @@ class Run(Process):
 class SuperLink:
     """A SuperLink and what was started on it. Made by `superlink`."""
 
-    def __init__(self, folder: Path, tls: Certificates | None, auth: bool):
+    def __init__(self, folder: Path, tls: Certificates | None, auth: bool, database: bool):
         self.folder, self.tls, self.address = folder.resolve(), tls, f"127.0.0.1:{_free_port()}"
-        self._auth = auth
+        self._auth, self._database = auth, ["--database", str(folder.resolve() / "link.db")] if database else []
         self._started: list[Process] = []
 
     def start(self) -> None:
-        """Start the SuperLink, also again after kill9: same address, same database."""
+        """Start the SuperLink, also again after kill9: same address, same database if it has one."""
         host, port = self.address.split(":")
-        command = ["flower-superlink", "--host", host, "--port", port, "--database", str(self.folder / "link.db")]
+        command = ["flower-superlink", "--host", host, "--port", port, *self._database]
         command += ["--disable-runtime-dependency-installation", *(["--enable-supernode-auth"] if self._auth else [])]
         command += self.tls.server_arguments() if self.tls else ["--insecure"]
         self.process = self._start(Process(self.folder / "link", command))
@@ -157,12 +157,21 @@ class SuperLink:
 
     def node(self, name: str, config: Settings | None = None, key: Key | None = None, root: Path | None = None) -> Node:
         """Start a SuperNode (also again under the same name); relative paths in config are relative to folder/name."""
-        command = ["flower-supernode", "--superlink", self.address, "--host", "127.0.0.1", "--port", str(_free_port())]
+        command = ["flower-supernode", "--host", "127.0.0.1", "--port", str(_free_port())]
+        return self._start(Node(self.folder / name, [*command, *self._membership(config, key, root)]))
+
+    def site(
+        self, name: str, script: Path, config: Settings | None = None, key: Key | None = None, root: Path | None = None
+    ) -> Node:
+        """Start a site's own process: a script that hands its arguments to `fedlocal.engines.flower.resident.run_site`."""
+        return self._start(Node(self.folder / name, ["python", str(script), *self._membership(config, key, root)]))
+
+    def _membership(self, config: Settings | None, key: Key | None, root: Path | None) -> list[str]:
+        """The arguments that make a SuperNode one of this SuperLink."""
         root = root or (self.tls.root if self.tls else None)
-        command += ["--root-certificates", str(root)] if root else ["--insecure"]
-        command += ["--auth-supernode-private-key", str(key.private)] if key else []
-        command += ["--node-config", _toml(config)] if config else []
-        return self._start(Node(self.folder / name, command))
+        arguments = ["--superlink", self.address, *(["--root-certificates", str(root)] if root else ["--insecure"])]
+        arguments += ["--auth-supernode-private-key", str(key.private)] if key else []
+        return arguments + (["--node-config", _toml(config)] if config else [])
 
     def rejoin(self, name: str, config: Settings | None, key: Key) -> Node:
         """Start a SuperNode again after kill9, same key: the SuperLink refuses it while the dead one counts as online (60 s)."""
@@ -236,9 +245,14 @@ class SuperLink:
 
 
 @contextmanager
-def superlink(folder: Path, tls: Certificates | None = None, auth: bool = False) -> Iterator[SuperLink]:
-    """A SuperLink that answers; afterwards all its processes are gone. Shows the logs when the block raises."""
-    link = SuperLink(folder, tls, auth)
+def superlink(
+    folder: Path, tls: Certificates | None = None, auth: bool = False, database: bool = True
+) -> Iterator[SuperLink]:
+    """A SuperLink that answers; afterwards all its processes are gone. Shows the logs when the block raises.
+
+    What it knows survives its death in a database; without one it needs a fraction of the time per message.
+    """
+    link = SuperLink(folder, tls, auth, database)
     try:
         link.start()
         yield link

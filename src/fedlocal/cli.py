@@ -14,6 +14,7 @@ from rich.table import Table
 import fedlocal as fl
 from fedlocal.core import AbstractProblem, LocalMethod, MirrorMap, Regularizer
 from fedlocal.data import catalogue
+from fedlocal.deploy.commands import commands
 
 app = typer.Typer(
     name="fedlocal",
@@ -29,6 +30,7 @@ app.add_typer(
     name="data",
     epilog="Examples:  fedlocal data list   |   fedlocal data fetch news20   |   fedlocal data verify",
 )
+app.add_typer(commands)
 console = Console()
 FolderOption = Annotated[
     Path | None,

@@ -17,6 +17,7 @@ LAYERS = [
     {"report"},
     {"theory"},
     {"experiments"},
+    {"deploy"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -24,7 +24,11 @@ from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, METRICS, W
 from fedlocal.engines.plan import Plan
 from fedlocal.engines.rounds import local_steps
 
-MEMORY = "fedlocal-memory"
+MEMORY, BEFORE, LAST = (
+    "fedlocal-memory",
+    "fedlocal-memory-before",
+    "fedlocal-last",
+)  # what a site keeps between messages
 SCALING = "scaling."
 NUMBER = "number."
 ProblemForNode = Callable[..., AbstractProblem]  # (context), or (context, scaling) where features are standardised
@@ -188,13 +192,12 @@ def _train(
         letters.check(letter)
     except ValueError as error:
         raise Refused(f"the model does not fit this site's data: {error}") from None
-    memory = _memory(context, method, x0)
+    memory = before = _memory(context, job.round, method.init_memory(x0))
     sent = jax.tree.map(jnp.asarray, letters.read_down(letter))
     message, memory = jax.device_get(
         _round(problem, method, job.plan(problem), sent, memory, jnp.asarray(job.round, jnp.int32))
     )
-    if jax.tree.leaves(memory):
-        context.state[MEMORY] = records.to_record(wire.to_arrays(memory))
+    _remember(context, job.round, before, memory)
     reply, examples = letters.up(letter, message), _examples(problem)
     weight = float(examples) if job.weights == "examples" else 1.0
     return RecordDict(
@@ -231,12 +234,20 @@ def _round(
     return jax.tree.map(lambda a: a[0], (message, kept))
 
 
-def _memory(context: Context, method: LocalMethod, x0: Params) -> Memory:
-    """What the site kept from the last round it took part in."""
-    first = method.init_memory(x0)
+def _memory(context: Context, r: int, first: Memory) -> Memory:
+    """What the site kept from the last round it took part in; from the one before, when a round is repeated."""
     if MEMORY not in context.state:
         return first
-    return wire.from_arrays(records.from_record(context.state.array_records[MEMORY]), first)
+    repeated = context.state.config_records[LAST]["round"] == r
+    return wire.from_arrays(records.from_record(context.state.array_records[BEFORE if repeated else MEMORY]), first)
+
+
+def _remember(context: Context, r: int, before: Memory, after: Memory) -> None:
+    """Keep what a round began with, too: with too few answers it is repeated."""
+    if jax.tree.leaves(after):
+        context.state[BEFORE] = records.to_record(wire.to_arrays(before))
+        context.state[MEMORY] = records.to_record(wire.to_arrays(after))
+        context.state[LAST] = ConfigRecord({"round": r})
 
 
 def _problem(problem_for_node: ProblemForNode, context: Context, config: dict[str, Any]) -> AbstractProblem:

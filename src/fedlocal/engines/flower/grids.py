@@ -1,5 +1,6 @@
 """Two grids: one that asks often for replies, and one whose nodes live in this process."""
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -12,6 +13,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
+log = logging.getLogger("fedlocal")
 FIRST_WAIT, LONGEST_WAIT = 0.01, 0.5  # seconds between two questions for replies
 
 
@@ -109,7 +111,12 @@ class InProcess(Grid):
         context = self.contexts.get(message.metadata.dst_node_id)
         if context is None:
             return Message(Error(ErrorCode.NODE_UNAVAILABLE, "node not available"), reply_to=message)
-        return self.app(message, context)
+        try:
+            return self.app(message, context)
+        except Exception as error:  # of a modifier: as between machines, the server hears of it
+            reason = f"{type(error).__name__}; the log of the site says more"
+            log.exception("%s: the message was not answered", context.node_config["site"])
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
 def _through_bytes(message: Message) -> tuple[Message, list[bytes]]:

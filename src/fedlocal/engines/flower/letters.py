@@ -15,7 +15,10 @@ from fedlocal.engines.rounds import first_client, vector_fields
 
 
 class Letter(NamedTuple):
-    """What is sent: arrays of the shape of the parameters, and numbers that no data entered (the step length walked)."""
+    """What is sent: arrays of the shape of the parameters, and numbers that no data entered (the step length walked).
+
+    A parameter that is one number is an array of one: Flower's clipping passes over arrays without an axis.
+    """
 
     arrays: dict[str, np.ndarray]  # e.g. "x/weights", "ag/weights", "y/weights"
     numbers: dict[str, float]  # e.g. "walked"
@@ -54,7 +57,7 @@ class Letters:
 
     def up(self, letter: Letter, message: Message) -> Letter:
         """The letter that a client answers with: what it got, plus its message."""
-        arrays = {**self._all(letter)}
+        arrays = self._all(letter)
         for name, change in self._named(message, self.message_bare).items():
             arrays[name] = np.asarray(arrays[name] + np.asarray(change), self.likes[name].dtype)
         return self._letter(arrays)
@@ -77,8 +80,9 @@ class Letters:
             raise ValueError(f"numbers are called {sorted(letter.numbers)}, not {sorted(self.numbers)}")
         for name, array in letter.arrays.items():
             like = self.likes[name]
-            if array.shape != like.shape or array.dtype != like.dtype:
-                raise ValueError(f"{name} is {array.dtype}{array.shape}, not {like.dtype}{like.shape}")
+            shape = like.shape or (1,)
+            if array.shape != shape or array.dtype != like.dtype:
+                raise ValueError(f"{name} is {array.dtype}{array.shape}, not {like.dtype}{shape}")
         wrong = [n for n, a in {**letter.arrays, **letter.numbers}.items() if not np.isfinite(a).all()]
         if wrong:
             raise ValueError(f"nan or inf in {', '.join(wrong)}")
@@ -86,11 +90,12 @@ class Letters:
     def _letter(self, arrays: dict[str, np.ndarray]) -> Letter:
         arrays = {name: arrays.get(name, np.zeros(a.shape, a.dtype)) for name, a in self.likes.items()}
         numbers = {name: float(arrays.pop(name)) for name in sorted(self.numbers)}
-        return Letter(arrays, numbers)
+        return Letter({name: np.atleast_1d(a) for name, a in arrays.items()}, numbers)
 
     def _all(self, letter: Letter) -> dict[str, np.ndarray]:
+        arrays = {name: a.reshape(self.likes[name].shape) for name, a in letter.arrays.items()}
         numbers = {name: np.asarray(value, self.likes[name].dtype) for name, value in letter.numbers.items()}
-        return {**letter.arrays, **numbers}
+        return {**arrays, **numbers}
 
     def _read(self, arrays: dict[str, np.ndarray], like: Any, bare: bool) -> Any:
         names = self._named(like, bare)

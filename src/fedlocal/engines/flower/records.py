@@ -28,7 +28,12 @@ def from_record(record: ArrayRecord) -> dict[str, np.ndarray]:
         size = dtype.itemsize * int(np.prod(array.shape, dtype=object))
         if dtype.kind not in "fiu" or size > LARGEST_BYTES or len(array.data) > size + HEADER_BYTES:
             raise ValueError(f"{name} says {dtype}{tuple(array.shape)} and has {len(array.data)} bytes")
-        read = array.numpy()
+        try:
+            read = array.numpy()
+        except Exception as error:  # whatever NumPy has against bytes from another machine
+            raise ValueError(f"{name} cannot be read: {type(error).__name__}") from None
+        if not isinstance(read, np.ndarray):
+            raise ValueError(f"{name} is no array")
         if read.dtype != dtype or read.shape != tuple(array.shape):
             raise ValueError(f"{name} says {dtype}{tuple(array.shape)} and is {read.dtype}{read.shape}")
         arrays[name] = read

@@ -12,14 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
-from flwr.app import Error, Message
-from flwr.clientapp import ClientApp
+from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
@@ -29,18 +29,25 @@ from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.2
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
+Answer = Callable[[Message, Context], Message]  # a ClientApp, for example
 log = logging.getLogger("fedlocal")
 
 
-def run_site(app: ClientApp, arguments: list[str]) -> int:
-    """Run a SuperNode with these arguments and answer its messages with `app` until it ends; its exit code."""
+def run_site(app: Answer, arguments: list[str], hear: Callable[[str], None] | None = None) -> int:
+    """Run a SuperNode with these arguments and answer its messages with `app` until it ends; its exit code.
+
+    What the SuperNode says goes to the screen, or to `hear`, line by line.
+    """
     port = _free_port()
     command = [_beside_python("flower-supernode"), "--isolation", "process", "--host", "127.0.0.1", "--port", str(port)]
     environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
     last_wish = _end_with_parent if sys.platform == "linux" else None
-    node = subprocess.Popen([*command, *arguments], env=environment, preexec_fn=last_wish)
+    out, errors = (None, None) if hear is None else (subprocess.PIPE, subprocess.STDOUT)
+    node = subprocess.Popen([*command, *arguments], env=environment, preexec_fn=last_wish, stdout=out, stderr=errors)
+    ear = threading.Thread(target=_listen, args=(node, hear), daemon=True)
+    ear.start()
     try:
         if _wait_until_open(port, node):
             serve(app, f"127.0.0.1:{port}", lambda: node.poll() is None)
@@ -50,9 +57,10 @@ def run_site(app: ClientApp, arguments: list[str]) -> int:
     finally:
         node.terminate()
         node.wait()
+        ear.join()
 
 
-def serve(app: ClientApp, address: str, going: Callable[[], bool]) -> None:
+def serve(app: Answer, address: str, going: Callable[[], bool]) -> None:
     """Answer the messages that the SuperNode at this address receives, while it is going."""
     tasks = _client(address, tries=1)
     while going():
@@ -68,7 +76,7 @@ def serve(app: ClientApp, address: str, going: Callable[[], bool]) -> None:
     tasks.close()
 
 
-def _answer(app: ClientApp, address: str, token: str) -> None:
+def _answer(app: Answer, address: str, token: str) -> None:
     """One message: fetch it, answer it, and say that it is done."""
     client = _client(address, 5, RuntimeTokenHttpInterceptor(token))
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
@@ -108,13 +116,19 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def _listen(node: subprocess.Popen[bytes], hear: Callable[[str], None] | None) -> None:
+    if hear is not None and node.stdout is not None:
+        for line in node.stdout:
+            hear(line.decode(errors="replace"))
+
+
 def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
 
 
-def _wait_until_open(port: int, node: subprocess.Popen[Any]) -> bool:
+def _wait_until_open(port: int, node: subprocess.Popen[bytes]) -> bool:
     """Whether the SuperNode came up; False when it ended instead."""
     while node.poll() is None:
         with socket.socket() as probe:

@@ -144,8 +144,10 @@ def _moments(name: str, reply: Message) -> Moments:
 def _introduction(message: Message) -> tuple[str, int, dict[str, tuple[int, ...]]]:
     config, numbers = records.only_config(message.content), records.only_metrics(message.content)
     names, examples = config.get("names"), numbers.get(EXAMPLES)
-    if not isinstance(config.get("site"), str) or not isinstance(names, list) or not isinstance(examples, int):
+    if not isinstance(config.get("site"), str) or not isinstance(names, list) or type(examples) is not int:
         raise ValueError(f"no proper introduction: {config} {numbers}")
+    if examples < 1:
+        raise ValueError(f"{config['site']} has {examples} examples")
     shapes = {str(name): config.get(f"shape.{name}", []) for name in names}
     if not all(isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape) for shape in shapes.values()):
         raise ValueError(f"no proper shapes: {shapes}")

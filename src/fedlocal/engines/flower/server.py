@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from flwr.app import MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
@@ -17,6 +17,7 @@ from fedlocal.data.moments import Scaling
 from fedlocal.engines.checkpoint import write_atomically
 from fedlocal.engines.flower.events import Event
 from fedlocal.engines.flower.grids import Polling
+from fedlocal.engines.flower.pace import Pace
 from fedlocal.engines.flower.strategy import Strategy
 from fedlocal.provenance import provenance
 
@@ -29,12 +30,27 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
     """
     inner = inner_strategy(strategy)
     inner.accountant = getattr(strategy, "accountant", None)
+    if inner.accountant is not None and inner.min_clients < inner.schedule.clients_per_round:
+        needed = inner.schedule.clients_per_round
+        raise ValueError(
+            f"start: min_clients must be {needed}, all that a round asks, got {inner.min_clients}: noise is made for their "
+            "mean, and the mean of fewer would tell more than the accountant says"
+        )
     grid = Polling(grid)
     inner.prepare(grid, timeout)
-    result = Result()
-    while inner.done < inner.schedule.rounds:
+    questions = inner.configure_evaluate(
+        0, inner.arrays(), ConfigRecord(), grid
+    )  # a run may have been killed before it asked
+    inner.aggregate_evaluate(0, grid.send_and_receive(questions, timeout=timeout))
+    result, rounds = Result(), inner.schedule.rounds
+    pace = Pace(inner.done, rounds)
+
+    def tell(server_round: int, arrays: ArrayRecord) -> None:
+        pace.tell(inner.history, lambda: f"{len(inner.roll.online(grid))} of {inner.roll.size} sites")
+
+    while inner.done < rounds:
         before = inner.done
-        part = FlowerStrategy.start(strategy, grid, inner.arrays(), inner.schedule.rounds - inner.done, timeout)
+        part = FlowerStrategy.start(strategy, grid, inner.arrays(), rounds - inner.done, timeout, evaluate_fn=tell)
         means = [part.train_metrics_clientapp[i] for i in sorted(part.train_metrics_clientapp)]
         result.train_metrics_clientapp.update(enumerate(means, start=before + 1))
     result.arrays = inner.arrays()

@@ -1,0 +1,1 @@
+"""Sparse logistic regression of heart disease over four hospitals."""

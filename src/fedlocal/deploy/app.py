@@ -1,0 +1,93 @@
+"""An app's folder: what Flower runs, short enough to be read by whoever has to allow it."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from fedlocal.engines.checkpoint import write_atomically
+
+TEMPLATES = resources.files("fedlocal.deploy") / "templates"
+
+
+@dataclass(frozen=True)
+class App:
+    """What differs from one app to another."""
+
+    title: str  # one line
+    client: str  # the whole of client_app.py
+    method: str  # a Python expression of `config`
+    sites: str  # a Python expression of `config`
+    config: Mapping[str, str | int | float | bool]  # of a run, by their names in pyproject.toml
+    arguments: tuple[str, ...]  # of Strategy that `config` holds
+    names: tuple[str, ...]  # of the sites
+    data: bool  # whether sites have files
+    address: str  # of the coordinator
+    imports: str = ""  # further ones of server_app.py
+    start: str = ""  # a Python expression of the starting point; zeros when it is left out
+
+
+def write_app(folder: Path, app: App) -> list[Path]:
+    """Write pyproject.toml, README.md and a package with server_app.py and client_app.py; the files."""
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"deploy: {folder} is not empty; give another folder")
+    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
+    package = f"{re.sub('^(?=[0-9])', 'n', name.replace('-', '_'))}_app"
+    files = {
+        "pyproject.toml": fill("pyproject.toml", name=name, package=package, title=app.title, config=_toml(app)),
+        "README.md": readme(app, name, package),
+        f"{package}/__init__.py": f'"""{app.title}."""\n',
+        f"{package}/server_app.py": _server(app),
+        f"{package}/client_app.py": app.client,
+    }
+    for path, text in files.items():
+        write_atomically(folder / path, text.encode())
+    return [folder / path for path in files]
+
+
+def readme(app: App, name: str, package: str) -> str:
+    """The commands, in order."""
+    first, *_, last = (*app.names[:1], *app.names)
+    who = f"--site {first} --data {first}.csv" if app.data else f"--partition {first}"
+    files = "".join(f" --data {site}.csv" for site in app.names[:3]) + (" ..." if len(app.names) > 3 else "")
+    host, port = app.address.split(":")
+    return fill(
+        "README.md",
+        title=app.title,
+        name=name,
+        package=package,
+        sites=", ".join(app.names) if app.data else f"partitions {first} to {last} of the experiment's data",
+        first=first,
+        who=who,
+        rehearse=files if app.data else "",
+        host=host,
+        port=port,
+        needs="data file" if app.data else "part of the data",
+    )
+
+
+def _server(app: App) -> str:
+    lines = [f"{name}=config[{name.replace('_', '-')!r}],".replace("'", '"') for name in app.arguments]
+    lines += [f"x0={app.start},"] if app.start else []
+    ours = "import fedlocal as fl\n" if "fl." in app.method else ""
+    return fill(
+        "server_app.py",
+        title=app.title,
+        ours=ours,
+        imports=app.imports,
+        method=app.method.replace("\n", "\n    "),
+        sites=app.sites,
+        arguments="\n        ".join(lines),
+    )
+
+
+def _toml(app: App) -> str:
+    return "\n".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in app.config.items())
+
+
+def fill(template: str, **values: str) -> str:
+    """A template with its gaps filled."""
+    return Template((TEMPLATES / f"{template}.template").read_text(encoding="utf-8")).substitute(values)

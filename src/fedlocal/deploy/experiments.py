@@ -1,0 +1,131 @@
+"""An app for an experiment of the text: every site has its part of the experiment's data, by number."""
+
+from fedlocal import checks
+from fedlocal.deploy.app import App, fill
+from fedlocal.deploy.wish import OWNER, Wish
+from fedlocal.experiments import load, names, recovery
+from fedlocal.experiments.schema import Recovery, Speedup
+
+FILES_ONLY = ("target", "task", "l2", "weights", "local_epochs", "batch_size")
+ALWAYS = ("rounds", "weights", "seed", "min_clients", "patience", "eval_every")
+
+
+def supported() -> list[str]:
+    """The experiments that can be deployed: recovery and speed-up studies, whose problems are made by one function."""
+    return [name for name in names() if isinstance(load(name), (Recovery, Speedup))]
+
+
+def experiment_app(name: str, wish: Wish) -> App:
+    """The app for an experiment at the text's size, with what the wish says of method and step sizes."""
+    checks.choice(OWNER, "--experiment", name, supported())
+    wish.refuse(FILES_ONLY, f"is set by the experiment {name}")
+    settings = load(name, "paper")
+    if isinstance(settings, Recovery):
+        return _recovery(settings, wish)
+    assert isinstance(settings, Speedup)
+    return _speedup(settings, wish)
+
+
+def _recovery(settings: Recovery, wish: Wish) -> App:
+    """The tuned method of the text, unless the wish says otherwise."""
+    wish.refuse(("sites", "local_steps"), f"is set by the experiment {settings.name}")
+    method = checks.choice(OWNER, "--method", wish.method or settings.methods[0], settings.methods)
+    task = recovery.Task(settings, wish.seed)
+    if wish.l1 is not None and task.low_rank:
+        raise ValueError(f"{OWNER}: --l1 is for lasso experiments; {settings.name} has a nuclear norm")
+    tuned = next((c.step_sizes for c in settings.claims if c.method == method and c.step_sizes), None)
+    client_step_size, server_step_size = _step_sizes(settings, method, wish, tuned)
+    part = settings.clients_per_round
+    config = {
+        "sites": task.problem.num_clients,
+        "rounds": wish.rounds or settings.rounds,
+        "client-step-size": client_step_size,
+        "server-step-size": server_step_size,
+        "strength": wish.l1 if wish.l1 is not None else _strength(settings, task),
+        "local-epochs": settings.local_epochs,
+        "batch-size": settings.batch_size,
+        "clients-per-round": part,
+        **_usual(wish, settings.weights, settings.eval_every),
+        "min-clients": checks.whole(OWNER, "--min-clients", wish.min_clients or part, at_most=part),
+    }
+    psi = f'fl.regularizers.{task.regularizer.__name__}(config["strength"])'
+    return App(
+        title=settings.title,
+        client=fill("client_recovery.py", experiment=settings.name, seed=str(wish.seed)),
+        method=(
+            f'METHODS["{method}"](\n    config["client-step-size"],\n    config["server-step-size"],\n    {psi},\n'
+            f"    prox_on_clients={not method.endswith('OSP')},\n)"
+        ),
+        sites='[str(number) for number in range(config["sites"])]',
+        config=config,
+        arguments=(*ALWAYS, "local_epochs", "batch_size", "clients_per_round"),
+        names=tuple(map(str, range(task.problem.num_clients))),
+        data=False,
+        address=wish.address,
+        imports="from fedlocal.experiments.recovery import METHODS\n",
+    )
+
+
+def _speedup(settings: Speedup, wish: Wish) -> App:
+    """One run of the study: a method, a step size, a number of sites and of local steps."""
+    wish.refuse(("l1", "server_step_size"), f"does not belong to the experiment {settings.name}")
+    method = checks.choice(OWNER, "--method", wish.method or settings.methods[0], settings.methods)
+    if wish.client_step_size is None or wish.sites is None or wish.local_steps is None:
+        raise ValueError(
+            f"{OWNER}: {settings.name} is a study of many runs; say which with --sites NUMBER, --local-steps and "
+            "--client-step-size"
+        )
+    number = wish.sites[0] if len(wish.sites) == 1 else ""
+    if not number.isdigit():
+        raise ValueError(f"{OWNER}: --sites must be a number for {settings.name}, got {','.join(wish.sites)!r}")
+    sites = checks.whole(OWNER, "--sites", int(number))
+    config = {
+        "sites": sites,
+        "rounds": wish.rounds or max(1, settings.steps // wish.local_steps),
+        "client-step-size": wish.client_step_size,
+        "local-steps": wish.local_steps,
+        "batch-size": 1,
+        **_usual(wish, "uniform", max(1, settings.eval_steps // wish.local_steps)),
+        "min-clients": checks.whole(OWNER, "--min-clients", wish.min_clients or sites, at_most=sites),
+    }
+    return App(
+        title=settings.title,
+        client=fill("client_speedup.py", experiment=settings.name, sites=str(sites)),
+        method=f'METHODS["{method}"](config["client-step-size"], {settings.l2!r}, config["local-steps"])',
+        sites='[str(number) for number in range(config["sites"])]',
+        config=config,
+        arguments=(*ALWAYS, "local_steps", "batch_size"),
+        names=tuple(map(str, range(sites))),
+        data=False,
+        address=wish.address,
+        imports="from fedlocal.experiments import load\nfrom fedlocal.experiments.speedup import METHODS, Task\n",
+        start=f'{{"weights": Task(load("{settings.name}", "paper")).start}}',
+    )
+
+
+def _usual(wish: Wish, weights: str, eval_every: int) -> dict[str, str | int | float]:
+    return {
+        "weights": weights,
+        "eval-every": eval_every,
+        "seed": wish.seed,
+        "patience": 600.0,
+        "timeout": 3600.0,
+        "results": "results",
+    }
+
+
+def _step_sizes(settings: Recovery, method: str, wish: Wish, tuned: tuple[float, float] | None) -> tuple[float, float]:
+    given = (wish.client_step_size, wish.server_step_size)
+    pair = [own if own is not None else text for own, text in zip(given, tuned or (None, None), strict=True)]
+    if pair[0] is None:
+        raise ValueError(
+            f"{OWNER}: the text names no step sizes for {method} on {settings.name}; give --client-step-size, e.g. one that "
+            f"`fedlocal run {settings.name}` finds"
+        )
+    return pair[0], 1.0 if pair[1] is None else pair[1]
+
+
+def _strength(settings: Recovery, task: recovery.Task) -> float:
+    if settings.strength != "recover":
+        return settings.strength
+    return float(recovery.choose_strength(task, settings.weights)["chosen"].iloc[0])

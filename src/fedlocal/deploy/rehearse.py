@@ -1,0 +1,70 @@
+"""A rehearsal: the whole app in this process, its sites played one after the other, before anybody connects."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from flwr.app import Context, RecordDict
+
+from fedlocal.data.files import TABLES
+from fedlocal.deploy.folder import component, run_config
+from fedlocal.engines.flower import InProcess
+
+
+class Rehearsal(NamedTuple):
+    """What a run came to."""
+
+    history: pd.DataFrame
+    events: pd.DataFrame
+
+
+def rehearse(folder: Path, files: Sequence[Path] = (), rounds: int | None = None) -> Rehearsal:
+    """Run the app's ServerApp against its ClientApp: everything but the network. Nothing is kept.
+
+    `files` are those of the sites, in their order, or one that plays all of them; none for an experiment's app.
+    """
+    config = run_config(folder, **({} if rounds is None else {"rounds": rounds}))
+    sites = _nodes(config["sites"], [Path(file).resolve() for file in files])
+    _check_columns(files)
+    with tempfile.TemporaryDirectory() as results:
+        config |= {"results": results, "patience": 0.0}
+        grid = InProcess(component(folder, "clientapp"), sites, config)
+        component(folder, "serverapp")(grid, Context(0, 0, {}, RecordDict(), config))
+        read = [pd.read_csv(Path(results) / name, keep_default_na=False) for name in ("history.csv", "events.csv")]
+    return Rehearsal(*read)
+
+
+def _nodes(sites: str | int, files: list[Path]) -> dict[str, dict[str, Any]]:
+    """The node configuration of every site."""
+    if isinstance(sites, int):
+        if files:
+            raise ValueError("rehearse: the sites of this app make their data themselves; leave out --data")
+        return {str(number): {"partition-id": number} for number in range(sites)}
+    names = sites.split(",")
+    if len(files) not in (1, len(names)):
+        raise ValueError(
+            f"rehearse: give one --data for each of the sites {', '.join(names)}, in this order, or one that plays all of "
+            f"them; got {len(files)}"
+        )
+    files = files * len(names) if len(files) == 1 else files
+    return {name: {"data": str(file)} for name, file in zip(names, files, strict=True)}
+
+
+def _check_columns(files: Sequence[Path]) -> None:
+    """Files of different sites must have the same columns in the same order: models only see numbers."""
+    headers = {file: _columns(file) for file in files if file.name.lower().endswith(TABLES)}
+    first = next(iter(headers), None)
+    for file, columns in headers.items():
+        if first is not None and columns != headers[first]:
+            differ = [f"{a!r} and {b!r}" for a, b in zip(headers[first], columns, strict=False) if a != b]
+            what = differ[0] if differ else f"{len(headers[first])} and {len(columns)} of them"
+            raise ValueError(f"rehearse: {first} and {file} must have the same columns in the same order, got {what}")
+
+
+def _columns(file: Path) -> list[str]:
+    if not file.is_file():
+        raise ValueError(f"rehearse: there is no file {file}")
+    table = pd.read_parquet(file) if file.name.lower().endswith(".parquet") else pd.read_csv(file, nrows=1)
+    return [str(column) for column in table.columns]

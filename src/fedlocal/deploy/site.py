@@ -1,0 +1,176 @@
+"""A site: one process that stays connected and answers with the site's own copy of the app, in plain words."""
+
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flwr.app import Context, Message, MessageType
+
+from fedlocal.deploy.folder import component
+from fedlocal.deploy.talk import talk_plainly
+from fedlocal.engines.flower.client import site_name
+from fedlocal.engines.flower.jobs import PREFIX
+from fedlocal.engines.flower.resident import run_site
+
+log = logging.getLogger("fedlocal")
+Say = Callable[..., None]
+Answer = Callable[[Message, Context], Message]
+PAUSE = 10.0  # seconds before a site that was refused tries again
+INTERRUPTED = 130
+REFUSED = "Failed to activate SuperNode"
+HOPELESS = {  # what Flower says, and what it means
+    "CERTIFICATE_VERIFY_FAILED": "the coordinator's certificate is not one of --root-certificates, or for another host",
+    "[code: 2001]": "the coordinator asks sites for a key; give --key",
+    "WRONG_VERSION_NUMBER": "the coordinator does not speak TLS; both sides need certificates, or --insecure on both",
+}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How a site reaches the coordinator."""
+
+    superlink: str  # HOST:PORT
+    root_certificates: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+
+    def arguments(self) -> list[str]:
+        """Those of flower-supernode."""
+        if not re.fullmatch(r"\S+:[0-9]{1,5}", self.superlink):
+            raise ValueError(f"site: --superlink must be HOST:PORT, got {self.superlink!r}")
+        if self.insecure and (self.root_certificates or self.key):
+            raise ValueError("site: give --insecure or certificates and a key, not both")
+        if not self.insecure and self.root_certificates is None:
+            raise ValueError(
+                "site: give --root-certificates, or --insecure where nobody can listen (this machine alone)"
+            )
+        for option, path in (("--root-certificates", self.root_certificates), ("--key", self.key)):
+            if path is not None and not path.is_file():
+                raise ValueError(f"site: {option}: there is no file {path}")
+        safe = ["--insecure"] if self.insecure else ["--root-certificates", str(self.root_certificates)]
+        return ["--superlink", self.superlink, *safe] + (
+            ["--auth-supernode-private-key", str(self.key)] if self.key else []
+        )
+
+
+def node_config(values: dict[str, str | int]) -> str:
+    """Values as --node-config takes them.
+
+    >>> node_config({"site": "a", "data": "/a folder/x.csv", "partition-id": 3})
+    'site="a" data="/a folder/x.csv" partition-id=3'
+    """
+    return " ".join(
+        f"{name}={value if isinstance(value, int) else _quoted(name, value)}" for name, value in values.items()
+    )
+
+
+def _quoted(name: str, value: str) -> str:
+    if "'" not in value:
+        basic = '"' not in value and "\\" not in value
+        return f'"{value}"' if basic else f"'{value}'"
+    if '"' in value or "\\" in value:
+        raise ValueError(
+            f"site: {name} may not have both kinds of quotation marks, or one and a backslash, got {value!r}"
+        )
+    return f'"{value}"'
+
+
+def node_values(name: str | None, data: Path | None, partition: int | None) -> dict[str, str | int]:
+    """What the site's app is told of this site."""
+    if name is None and partition is None:
+        raise ValueError("site: say which one with --site NAME, or with --partition NUMBER for an experiment's app")
+    if data is not None and not data.is_file():
+        raise ValueError(f"site: --data: there is no file {data}")
+    values = {"site": name, "data": None if data is None else str(data.resolve()), "partition-id": partition}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def run(folder: Path, node: dict[str, str | int], connection: Connection, say: Say = log.info) -> int:
+    """Take part until the site is stopped; an exit code. A site that is refused tries again: the coordinator may not know its key
+    yet, and one that died counts as connected for up to a minute."""
+    arguments = [*connection.arguments(), "--node-config", node_config(node)]
+    app = told(component(folder, "clientapp"), say)
+    talk_plainly()
+    while True:
+        ear = Ear(connection.superlink, say)
+        say(f"connecting to {connection.superlink}")
+        code = run_site(app, arguments, ear.hear)
+        if code == INTERRUPTED:
+            say("stopped")
+            return INTERRUPTED
+        if hopeless := ear.hopeless():
+            say(f"the connection cannot work: {hopeless}")
+            return 1
+        if not (ear.refused or ear.connected):
+            say("Flower's node ended; its last words:\n" + "\n".join(ear.lines))
+            return 1
+        say(
+            "refused: either the coordinator has not registered this site's key, or this site died and still counts as "
+            f"connected for up to a minute; trying again in {PAUSE:g} s"
+            if ear.refused
+            else f"the connection ended; trying again in {PAUSE:g} s"
+        )
+        try:
+            time.sleep(PAUSE)
+        except KeyboardInterrupt:
+            say("stopped")
+            return INTERRUPTED
+
+
+def told(app: Answer, say: Say) -> Answer:
+    """The same app; what is asked of it is said."""
+
+    def answer(message: Message, context: Context) -> Message:
+        began = time.monotonic()
+        reply = app(message, context)
+        said = f"failed: {reply.error.reason}" if reply.has_error() else f"{time.monotonic() - began:.1f} s"
+        say(f"{site_name(context)}: {question(message)}: {said}")
+        return reply
+
+    return answer
+
+
+def question(message: Message) -> str:
+    """What a message asks for."""
+    config = {name: value for record in message.content.config_records.values() for name, value in record.items()}
+    if message.metadata.message_type.startswith(MessageType.TRAIN):
+        round_ = config.get(f"{PREFIX}round")
+        return f"local steps of round {round_ + 1}" if isinstance(round_, int) else "local steps"
+    if message.metadata.message_type.startswith(MessageType.EVALUATE):
+        return "loss of the model on the rows of this site"
+    return "moments of the columns" if config.get("moments") else "who is there, with how many rows and columns"
+
+
+@dataclass
+class Ear:
+    """Listens to Flower's node."""
+
+    superlink: str
+    say: Say
+    connected: bool = False
+    refused: bool = False
+    waiting: bool = False
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=12))
+
+    def hear(self, line: str) -> None:
+        """Pass on what a site should know."""
+        line = re.sub(r"\x1b\[\d*m", "", line).rstrip()
+        self.lines.append(line)
+        self.refused |= REFUSED in line
+        if "SuperNode ID" in line:
+            self.connected = True
+            self.say(f"connected to {self.superlink}; waiting for questions (Ctrl-C ends)")
+        elif "Connection attempt failed, retrying" in line and not self.waiting:
+            self.waiting = True
+            self.say(f"{self.superlink} does not answer; trying until it does")
+        elif "Connection successful" in line:
+            self.waiting = False
+            self.say(f"{self.superlink} answers again")
+
+    def hopeless(self) -> str | None:
+        """Why trying again would not help, where we know."""
+        return next((why for word, why in HOPELESS.items() if any(word in line for line in self.lines)), None)

@@ -1,0 +1,42 @@
+"""Pace: how far a run has come, one line per evaluation."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("fedlocal")
+
+
+class Pace:
+    """Measures rounds from when it is made, and says how long the rest will take.
+
+    >>> clock = iter([0.0, 80.0])
+    >>> pace = Pace(done=10, rounds=100, clock=lambda: next(clock))
+    >>> pace.line({"round": 30, "objective": 0.25}, "3 of 4 sites")
+    'round  30 of 100: objective 0.25, 3 of 4 sites, 4.0 s a round, 5 min left'
+    """
+
+    def __init__(self, done: int, rounds: int, clock: Callable[[], float] = time.monotonic):
+        self.first, self.rounds, self.clock = done, rounds, clock
+        self.told, self.began = done, clock()
+
+    def tell(self, history: list[dict[str, Any]], sites: Callable[[], str]) -> None:
+        """Log the last evaluation, once."""
+        if history and history[-1]["round"] > self.told:
+            self.told = int(history[-1]["round"])
+            log.info("%s", self.line(history[-1], sites()))
+
+    def line(self, row: dict[str, Any], sites: str) -> str:
+        """An evaluation in words."""
+        done = int(row["round"])
+        seconds = (self.clock() - self.began) / max(1, done - self.first)
+        left = "" if done == self.rounds else f", {_duration(seconds * (self.rounds - done))} left"
+        number = f"{done:>{len(str(self.rounds))}} of {self.rounds}"
+        return f"round {number}: objective {row['objective']:.6g}, {sites}, {seconds:.1f} s a round{left}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,167 @@
+"""fedlocal deploy: what it writes, and what it refuses."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import fedlocal as fl
+from fedlocal.cli import app as cli
+from fedlocal.deploy import Wish, files_app, write_app
+from fedlocal.deploy.experiments import experiment_app, supported
+from fedlocal.deploy.files import SAFE_COLUMNS, safe_step_size
+
+TWO = Wish(sites=("north", "south"), target="ill")
+WISHES = {
+    "usual": Wish(sites=("north", "south"), target="ill", l1=0.01),
+    "other": Wish(sites=("a", "b", "c"), task="least-squares", method="FedAvg", l2=0.1, local_epochs=2, batch_size=8),
+    "raw": Wish(sites=("a", "b"), method="FedMiD", client_step_size=0.3, standardize=False, min_clients=1),
+}
+
+
+def deploy(*words: object):
+    return CliRunner().invoke(cli, ["deploy", *map(str, words)])
+
+
+def config_of(folder: Path) -> dict:
+    return tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+
+
+def write(folder: Path, which: str) -> Path:
+    if which == "a9a":
+        app = experiment_app("a9a-1e-3", Wish(sites=("4",), local_steps=8, client_step_size=0.1))
+    elif which == "lasso":
+        app = experiment_app("lasso-1", Wish(l1=0.2))
+    else:
+        app = files_app(WISHES[which])
+    write_app(folder, app)
+    return folder
+
+
+@pytest.mark.parametrize("which", [*WISHES, "a9a", "lasso"])
+def test_apps_are_short_and_read_every_number_of_a_run(tmp_path: Path, which: str):
+    from flwr.common.config import get_project_config
+
+    folder = write(tmp_path / "heart study", which)
+    components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]  # as Flower checks it
+    assert components["clientapp"] == "heart_study_app.client_app:app"
+    server, client = ((folder / "heart_study_app" / f"{name}_app.py").read_text() for name in ("server", "client"))
+    assert max(len(server.splitlines()), len(client.splitlines())) < 60
+    for program in (server, client):
+        imported = [n for n in ast.walk(ast.parse(program)) if isinstance(n, (ast.Import, ast.ImportFrom))]
+        for name in [alias.asname or alias.name for node in imported for alias in node.names]:
+            assert len(re.findall(rf"\b{name}\b", program)) > 1, name  # what is imported is used
+    used = {
+        node.slice.value
+        for node in ast.walk(ast.parse(server))
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    }
+    assert used - {"FedDualAvg", "FedAc"} == set(config_of(folder))
+
+
+def test_what_is_asked_for_is_what_is_written(tmp_path: Path):
+    folder = tmp_path / "study"
+    options = ["--sites", "north, south", "--target", "ill", "--l1", 0.05, "--rounds", 7, "--min-clients", 1]
+    said = deploy(folder, *options, "--local-steps", 3, "--client-step-size", 0.5, "--weights", "uniform", "--seed", 9)
+    assert said.exit_code == 0, said.output
+    asked = {"sites": "north,south", "l1": 0.05, "rounds": 7, "min-clients": 1, "local-steps": 3}
+    asked |= {"client-step-size": 0.5, "weights": "uniform", "seed": 9, "standardize": True}
+    assert asked.items() <= config_of(folder).items()
+    assert 'TARGET = "ill"' in (folder / "study_app" / "client_app.py").read_text()
+
+
+def test_a_target_with_quotation_marks_stays_what_it_is(tmp_path: Path):
+    folder = tmp_path / "study"
+    write_app(folder, files_app(Wish(sites=("a", "b"), target='the "ill"\\x')))
+    module = ast.parse((folder / "study_app" / "client_app.py").read_text())
+    values = {ast.unparse(n.targets[0]): n.value for n in module.body if isinstance(n, ast.Assign)}
+    assert ast.literal_eval(values["TARGET"]) == 'the "ill"\\x'
+
+
+def test_experiments_take_method_and_step_sizes_of_the_text(tmp_path: Path):
+    config = config_of(write(tmp_path / "x", "lasso"))
+    assert (config["client-step-size"], config["server-step-size"]) == (
+        0.01,
+        1.0,
+    )  # "the best step sizes of FedDualAvg"
+    assert (config["sites"], config["clients-per-round"], config["batch-size"], config["local-epochs"]) == (
+        64,
+        10,
+        10,
+        1,
+    )
+    kinds = {re.split("-", name)[0] for name in supported()}
+    assert kinds == {"lasso", "nuclear", "a9a", "epsilon"}
+
+
+@pytest.mark.parametrize("task", ["logistic", "least-squares"])
+def test_the_step_size_is_below_one_over_l(task: str):
+    """On data of as many columns as it is meant for, all of them the same: nothing has a larger L when standardised."""
+    column = np.array([1.0, -1.0])
+    features = np.repeat(column[:, None], SAFE_COLUMNS, axis=1)
+    kind = fl.problems.Logistic if task == "logistic" else fl.problems.LeastSquares
+    problem = kind(fl.FederatedData.from_clients([(features, column)]), intercept=True)
+    x0 = {"weights": np.zeros(SAFE_COLUMNS), "intercept": np.zeros(())}
+    along = {"weights": np.full(SAFE_COLUMNS, 1e-6), "intercept": np.zeros(())}
+    slopes = [problem.full_gradient(x, 0)["weights"] for x in (x0, along)]
+    curvature = np.linalg.norm(slopes[1] - slopes[0]) / np.linalg.norm(along["weights"])
+    assert 0.99 / safe_step_size(task) < curvature < 1 / safe_step_size(task)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "say with --sites what the sites are called"),
+        (["--sites", "a,a"], "must be different names, got 'a,a'"),
+        (["--sites", "a,b c"], "letters, digits, . _ and -, got 'b c'"),
+        (["--sites", "a,b", "--task", "trees"], "--task must be one of 'logistic', 'least-squares', got 'trees'"),
+        (["--sites", "a,b", "--method", "FedAvg", "--l1", "1"], "FedAvg has no --l1"),
+        (["--sites", "a,b", "--method", "Adam"], "'FedDualAvg', 'FedMiD', 'FedAvg', got 'Adam'"),
+        (["--sites", "a,b", "--no-standardize"], "with --no-standardize give --client-step-size"),
+        (["--sites", "a,b", "--client-step-size", "0"], "--client-step-size must be > 0, got 0"),
+        (["--sites", "a,b", "--local-steps", "1", "--local-epochs", "1"], "not both"),
+        (["--sites", "a,b", "--min-clients", "3"], "--min-clients must be a whole number >= 1 and <= 2, got 3"),
+        (["--sites", "a,b", "--weights", "votes"], "--weights must be one of"),
+        (["--sites", "a,b", "--address", "nowhere"], "--address must be HOST:PORT, got 'nowhere'"),
+        (["--experiment", "curse"], "--experiment must be one of 'a9a-1e-2'"),
+        (["--experiment", "lasso-1", "--target", "ill"], "--target is set by the experiment lasso-1"),
+        (["--experiment", "a9a-1e-3"], "say which with --sites NUMBER, --local-steps and --client-step-size"),
+        (
+            ["--experiment", "a9a-1e-3", "--sites", "a", "--local-steps", "1", "--client-step-size", "1"],
+            "--sites must be a number for a9a-1e-3, got 'a'",
+        ),
+    ],
+)
+def test_wrong_wishes_are_refused_in_one_sentence(tmp_path: Path, words: list[str], message: str):
+    said = deploy(tmp_path / "x", *words)
+    assert said.exit_code == 2
+    assert message in " ".join(said.output.split())
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path):
+    (tmp_path / "precious.txt").write_text("mine")
+    said = deploy(tmp_path, "--sites", "a,b")
+    assert said.exit_code == 2
+    assert "is not empty" in said.output
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+@pytest.mark.parametrize("which", ["usual", "a9a"])
+def test_commands_of_the_readme_exist(tmp_path: Path, which: str):
+    """Every option of every `fedlocal` command in it is one that the command has."""
+    text = (write(tmp_path / "study", which) / "README.md").read_text()
+    group = typer.main.get_command(cli)
+    found = set()
+    for line in re.findall(r"^    (fedlocal .+)$", text.replace("\\\n", ""), re.MULTILINE):
+        _, name, *words = line.split("#")[0].split()
+        known = {option for parameter in group.commands[name].params for option in parameter.opts}  # type: ignore
+        assert {word for word in words if word.startswith("--")} <= known, line
+        found.add(name)
+    assert found == {"keys", "rehearse", "site"}
+    assert "$" not in text.replace("$FLWR_HOME", "")

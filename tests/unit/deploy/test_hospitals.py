@@ -1,0 +1,111 @@
+"""The example of the four hospitals."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedlocal as fl
+from fedlocal.data.heart import HOSPITALS, read_hospital
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "hospitals"
+DATA = Path(__file__).parents[4] / "shared" / "data"
+HERE = pytest.mark.skipif(not (DATA / "heart").exists(), reason="the hospitals' files are in ../shared/data, not here")
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch):
+    """The example's modules."""
+    monkeypatch.syspath_prepend(EXAMPLE)
+    import comparison
+    import run
+
+    yield run, comparison
+    for name in ("run", "comparison", "processes"):
+        del sys.modules[name]
+
+
+def patients(rng: np.random.Generator, rows: int) -> str:
+    """Lines in UCI's format: those with chest pain 4 are ill more often; some cells are missing."""
+    lines = []
+    for _ in range(rows):
+        pain = int(rng.integers(1, 5))
+        ill = int(rng.random() < (0.9 if pain == 4 else 0.2))
+        known = [rng.integers(30, 80), rng.integers(0, 2), pain, rng.integers(100, 180), rng.integers(150, 300)]
+        known += [rng.integers(0, 2), rng.integers(0, 3), rng.integers(90, 190), rng.integers(0, 2), 0.5]
+        known += [rng.integers(1, 4), "?" if rng.random() < 0.3 else rng.integers(0, 4), 3, ill]
+        lines.append(",".join(map(str, known)))
+    return "\n".join(lines) + "\n"
+
+
+def simulated(files: dict[str, Path], rounds: int) -> np.ndarray:
+    """The same weights from the simulator, which knows all patients."""
+    hospitals = [read_hospital(file) for file in files.values()]
+    rows = [(h.features[train], h.targets[train]) for h in hospitals for train in [np.arange(len(h.targets)) % 5 > 0]]
+    scaling = fl.data.Moments.of(np.concatenate([features for features, _ in rows])).scaling()
+    data = fl.FederatedData.from_clients([(scaling.apply(features), targets) for features, targets in rows])
+    method = fl.methods.FedDualAvg(0.02, 5.0, fl.regularizers.L1(0.02))
+    problem = fl.problems.Logistic(data, intercept=True)
+    x = fl.simulate(problem, method, rounds=rounds, local_steps=10, weights="examples").x
+    return scaling.unscale(x["weights"], x["intercept"])[0]
+
+
+def check(files: dict[str, Path], results: Path, rounds: int) -> None:
+    coefficients = pd.read_csv(results / "coefficients.csv")
+    np.testing.assert_allclose(coefficients["federated"][:-1], simulated(files, rounds), atol=1e-9)
+    assert coefficients["column"].iloc[-1] == "(intercept)"
+    assert set(pd.read_csv(results / "accuracy.csv")["hospital"]) == {*HOSPITALS, "all"}
+    assert (results / "hospitals.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_hospitals_on_small_files(tmp_path: Path, example, capsys: pytest.CaptureFixture[str]):
+    run, comparison = example
+    rng = np.random.default_rng(0)
+    files = {name: tmp_path / f"{name}.data" for name in HOSPITALS}
+    for file, rows in zip(files.values(), (30, 25, 20, 40), strict=True):
+        file.write_text(patients(rng, rows))
+    run.rehearse(files, tmp_path / "results", rounds=6)
+    comparison.compare(files, tmp_path / "results", l1=0.02)
+    check(files, tmp_path / "results", 6)
+    assert "round 6 of 6: objective" in capsys.readouterr().out
+
+
+@HERE
+def test_hospitals_come_close_to_the_pooled_fit(tmp_path: Path, example):
+    """60 rounds on the real files: the same columns matter, with nearly the same weights, as scikit-learn finds."""
+    run, comparison = example
+    files = {name: DATA / "heart" / f"processed.{name}.data" for name in HOSPITALS}
+    run.rehearse(files, tmp_path / "results", rounds=60)
+    comparison.compare(files, tmp_path / "results", l1=0.02)
+    check(files, tmp_path / "results", 60)
+    federated, history = comparison.read(tmp_path / "results")
+    pooled, optimum = comparison.fit({name: read_hospital(file) for name, file in files.items()}, 0.02)
+    assert 0 < history["objective"].iloc[-1] - optimum < 2e-4
+    assert np.abs(federated.weights - pooled.weights).max() < 0.04
+
+
+def test_hospitals_without_data_say_so(tmp_path: Path):
+    unreachable = {"https_proxy": "http://127.0.0.1:9", "FEDLOCAL_DATA": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE / "run.py"), "--data", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=os.environ | unreachable,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "the data are not here and could not be fetched" in done.stderr
+
+
+@HERE
+@pytest.mark.thorough
+def test_hospitals_in_processes_of_their_own(tmp_path: Path):
+    command = [sys.executable, str(EXAMPLE / "run.py"), "--data", str(DATA), "--rounds", "3", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    check({name: DATA / "heart" / f"processed.{name}.data" for name in HOSPITALS}, tmp_path / "results", 3)

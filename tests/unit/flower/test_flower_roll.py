@@ -1,0 +1,255 @@
+"""Who is there: the roll, how long one waits, and how often one asks."""
+
+import json
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from flower_sites import Sites, app_of, configuration, node
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
+
+from fedlocal import wire
+from fedlocal.data.moments import Moments
+from fedlocal.engines.flower import patience
+from fedlocal.engines.flower.grids import Polling
+from fedlocal.engines.flower.patience import Patience
+from fedlocal.engines.flower.records import to_record
+from fedlocal.engines.flower.roll import Roll
+
+
+@pytest.mark.parametrize("sites", [[], "abc", ["a", "a"]])
+def test_sites_are_a_number_or_different_names(sites: Any):
+    with pytest.raises(ValueError, match="Strategy: sites must be a number, or a list of different names"):
+        Roll("Strategy", sites)
+
+
+@pytest.mark.parametrize("sites", [0, -1])
+def test_there_is_at_least_one_site(sites: int):
+    with pytest.raises(ValueError, match="Strategy: sites must be"):
+        Roll("Strategy", sites)
+
+
+def test_everyone_is_asked_once():
+    roll, grid = Roll("Strategy", list("abc")), Sites()
+    assert roll.call(grid) == [(name, "connected") for name in "abc"]
+    assert roll.call(grid) == []
+    assert len(grid.questions) == 3
+    assert roll.online(grid) == {"a": 1, "b": 2, "c": 3}
+    assert roll.examples == {"a": 6, "b": 6, "c": 6}
+    assert roll.shapes == {"weights": (2, 3), "intercept": ()}
+    x = roll.parameters(np.float32)
+    assert {name: (a.shape, a.dtype) for name, a in x.items()} == {
+        "weights": ((2, 3), np.float32),
+        "intercept": ((), np.float32),
+    }
+
+
+def test_who_did_not_answer_is_asked_again():
+    roll, grid = Roll("Strategy", list("abc")), Sites()
+    roll.call(grid)
+    roll.doubt("b")
+    assert roll.online(grid) == {"a": 1, "c": 3}
+    assert roll.call(grid) == [("b", "connected")]
+
+
+def test_a_slow_answer_is_heard_later():
+    held: list[Message] = []
+
+    def fault(site: str, question: Message, answer: Message) -> Message | None:
+        if site == "b" and not held:
+            held.append(answer)
+            return None
+        return answer
+
+    roll, grid = Roll("Strategy", list("abc")), Sites(fault=fault)
+    assert roll.call(grid) == [("a", "connected"), ("c", "connected")]
+    assert roll.call(grid) == []  # it is not asked a second time
+    grid.waiting[held[0].metadata.reply_to_message_id] = held[0]
+    assert roll.call(grid) == [("b", "connected")]
+    assert len(grid.questions) == 3
+
+
+def test_a_node_that_was_away_is_asked_again():
+    first = []
+
+    def fault(site: str, question: Message, answer: Message) -> Message:
+        if site == "b" and not first:
+            first.append(site)
+            return Message(Error(ErrorCode.NODE_UNAVAILABLE, "away"), reply_to=question)
+        return answer
+
+    roll, grid = Roll("Strategy", list("abc")), Sites(fault=fault)
+    assert roll.call(grid) == [("a", "connected"), ("c", "connected")]
+    assert roll.call(grid) == [("b", "connected")]
+
+
+def _introduce(config: dict[str, Any], numbers: dict[str, Any]) -> RecordDict:
+    return RecordDict({"config": ConfigRecord(config), "metrics": MetricRecord(numbers)})
+
+
+PROPER = {"site": "b", "names": ["intercept", "weights"], "shape.intercept": [], "shape.weights": [2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (RecordDict(), "0 records"),
+        (_introduce({}, {"num-examples": 6}), "no proper introduction"),
+        (_introduce({**PROPER, "site": 3}, {"num-examples": 6}), "no proper introduction"),
+        (_introduce(PROPER, {}), "no proper introduction"),
+        (_introduce(PROPER, {"num-examples": 6.0}), "no proper introduction"),
+        (_introduce({**PROPER, "names": "weights"}, {"num-examples": 6}), "no proper introduction"),
+        (_introduce({**PROPER, "shape.weights": [-2, 3]}, {"num-examples": 6}), "no proper shapes"),
+        (_introduce({**PROPER, "shape.weights": "2"}, {"num-examples": 6}), "no proper shapes"),
+        (_introduce({**PROPER, "shape.weights": [2, 4]}, {"num-examples": 6}), "b has parameters of shapes"),
+        (_introduce({**PROPER, "site": "z"}, {"num-examples": 6}), "z is not one of the 3 sites"),
+        (_introduce(PROPER, {"num-examples": 0}), "b has 0 examples"),
+    ],
+)
+def test_a_wrong_introduction_is_refused(content: RecordDict, words: str):
+    def fault(site: str, question: Message, answer: Message) -> Message:
+        return Message(content, reply_to=question) if site == "b" else answer
+
+    roll, grid = Roll("Strategy", list("abc")), Sites(fault=fault)
+    news = roll.call(grid)
+    assert [name for name, _ in news] == ["a", "c", "node 2"]
+    assert news[-1][1].startswith("refused: ")
+    assert re.search(words, news[-1][1])
+    assert "b" not in roll.online(grid)
+    assert roll.call(grid) == []
+
+
+def test_a_refused_node_may_come_back_in_order():
+    roll, grid = Roll("Strategy", ["a", "b"]), Sites(sites={"a": {"m": 0}, "z": {"m": 1}})
+    assert [name for name, _ in roll.call(grid)] == ["a", "node 2"]
+    del grid.contexts[2]
+    assert roll.online(grid) == {"a": 1}
+    grid.contexts[2] = node(2, "b", 1)
+    assert roll.call(grid) == [("b", "connected")]
+
+
+def test_a_roll_is_kept_and_taken_up():
+    roll, grid = Roll("Strategy", list("abc")), Sites()
+    roll.call(grid)
+    roll.moments = Moments(np.array([6.0]), np.array([0.1]), np.array([2.5]))
+    kept = json.loads(json.dumps(roll.to_json()))
+    again = Roll("Strategy", 3)
+    again.resume(kept)
+    assert (again.names, again.examples) == (["a", "b", "c"], {"a": 6, "b": 6, "c": 6})
+    assert again.moments is not None
+    for one, other in zip(roll.moments, again.moments, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+FINE = Moments(np.full(6, 6.0), np.zeros(6), np.ones(6))
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (FINE._replace(mean=np.full(6, np.nan)), "site b gave moments that cannot be"),
+        (FINE._replace(squares=-np.ones(6)), "site b gave moments that cannot be"),
+        (FINE._replace(present=np.zeros(3)), "site b gave no proper moments"),
+        (None, "no moments from b within 0.1 s"),
+    ],
+)
+def test_moments_that_cannot_be_are_refused(answer: Moments | None, words: str):
+    def fault(site: str, question: Message, reply: Message) -> Message | None:
+        if site != "b" or not question.content["config"].get("moments"):
+            return reply
+        if answer is None:
+            return None
+        return Message(RecordDict({"arrays": to_record(wire.to_arrays(answer))}), reply_to=question)
+
+    roll, grid = Roll("Strategy", list("abc")), Sites(app_of(moments_for_node=lambda context: FINE), fault=fault)
+    roll.call(grid)
+    with pytest.raises(ValueError, match=words):
+        roll.ask_moments(Polling(grid), timeout=0.1)
+
+
+def test_moments_of_all_sites_are_those_of_their_rows_together():
+    rows = np.random.default_rng(0).standard_normal((30, 4))
+    parts = {name: rows[m * 10 : m * 10 + 10] for m, name in enumerate("abc")}
+    app = app_of(moments_for_node=lambda context: Moments.of(parts[str(context.node_config["site"])]))
+    roll, grid = Roll("Strategy", list("abc")), Sites(app, configuration())
+    roll.call(grid)
+    roll.ask_moments(Polling(grid), timeout=1.0)
+    assert roll.moments is not None
+    np.testing.assert_allclose(roll.moments.mean, rows.mean(axis=0), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(roll.moments.squares, 30 * rows.var(axis=0), rtol=1e-12)
+
+
+# patience
+
+
+def test_patience_counts_from_the_first_failure_and_starts_anew(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
+    waiting = Patience(5.0)
+    now[0] = 1000.0
+    assert not waiting.lost()  # the clock starts here
+    now[0] = 1005.0
+    assert not waiting.lost()
+    now[0] = 1005.1
+    assert waiting.lost()
+    waiting.calm()
+    assert not waiting.lost()
+
+
+# polling
+
+
+class Slow(Sites):
+    """Answers are there after so many questions for them; None never."""
+
+    def __init__(self, after: int | None):
+        super().__init__()
+        self.after, self.pulls = after, 0
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        self.pulls += 1
+        return [] if self.after is None or self.pulls <= self.after else super().pull_messages(message_ids)
+
+
+def _hellos(nodes: Iterable[int]) -> list[Message]:
+    return [Message(RecordDict({"config": ConfigRecord({"x64": True})}), n, "query") for n in nodes]
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_answers_are_collected_until_all_are_there(after: int):
+    grid = Slow(after)
+    replies = list(Polling(grid).send_and_receive(_hellos([1, 2, 3]), timeout=30.0))
+    assert sorted(str(reply.content["config"]["site"]) for reply in replies) == ["a", "b", "c"]
+    assert grid.pulls == after + 1
+
+
+def test_nobody_waits_longer_than_the_timeout():
+    began = time.monotonic()
+    assert list(Polling(Slow(None)).send_and_receive(_hellos([1]), timeout=0.1)) == []
+    assert 0.1 <= time.monotonic() - began < 5.0
+
+
+def test_nothing_is_asked_where_there_is_nothing_to_ask():
+    grid = Slow(None)
+    assert list(Polling(grid).send_and_receive([], timeout=30.0)) == []
+    assert grid.pulls == 0
+
+
+def test_an_unknown_node_is_not_available():
+    (reply,) = Polling(Sites()).send_and_receive(_hellos([77]), timeout=1.0)
+    assert reply.error.code == ErrorCode.NODE_UNAVAILABLE
+
+
+def test_a_grid_inside_another_is_asked_for_everything():
+    grid = Sites()
+    polling = Polling(grid)
+    assert list(polling.get_node_ids()) == [1, 2, 3]
+    ids = list(polling.push_messages(_hellos([1])))
+    assert len(list(polling.pull_messages(ids))) == 1
+    polling.set_run(None)
+    assert polling.run is None
+    assert polling.create_message(RecordDict(), 1, "query").metadata.dst_node_id == 1
