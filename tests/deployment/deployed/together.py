@@ -54,32 +54,40 @@ class Unpacking(ClientApp):
 
 
 class Together:
-    """The strategies' common side of a grid."""
+    """The strategies' common side of a grid.
+
+    Each has a thread, and one thread works at a time while the others wait for replies: in Python 3.11 `ast.parse`, with which
+    NumPy reads an array's header, fails now and then when two threads are in it.
+    """
 
     def __init__(self, grid: Grid, strategies: int):
-        self.grid, self.lock, self.running = grid, threading.RLock(), strategies
+        self.grid, self.turn, self.running = grid, threading.Condition(), strategies
         self.outbox: dict[int, list[Message]] = {}  # by the strategy that sends
         self.since = self.pulled = 0.0  # when the oldest message came into the outbox; when replies were last asked for
         self.under_way: dict[str, list[Message]] = {}  # what is in the messages that were sent
         self.inbox: dict[str, Message] = {}  # replies, by the messages that they answer
 
     def post(self, sender: int, messages: list[Message]) -> list[str]:
-        with self.lock:
-            self.since = self.since if self.outbox else time.monotonic()
-            for message in messages:
-                message.metadata.__dict__["_message_id"] = message.object_id
-                self.outbox.setdefault(sender, []).append(message)
-            return [message.metadata.message_id for message in messages]
+        """Put messages into the outbox; their ids."""
+        self.since = self.since if self.outbox else time.monotonic()
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
+            self.outbox.setdefault(sender, []).append(message)
+        return [message.metadata.message_id for message in messages]
 
-    def collect(self, ids: Iterable[str]) -> list[Message]:
-        with self.lock:
+    def collect(self, ids: list[str]) -> list[Message]:
+        """The replies to these messages, when all of them are there."""
+        while any(i not in self.inbox for i in ids):
             if self.outbox and (len(self.outbox) >= self.running or time.monotonic() > self.since + LONGEST_WAIT):
                 self._send()
             if self.under_way and time.monotonic() > self.pulled + PULL_SECONDS:
-                self.pulled = time.monotonic()
                 for reply in self.grid.pull_messages(list(self.under_way)):
                     self._receive(reply)
-            return [self.inbox.pop(i) for i in list(ids) if i in self.inbox]
+                self.pulled = time.monotonic()
+                self.turn.notify_all()
+            else:
+                self.turn.wait(PULL_SECONDS)
+        return [self.inbox.pop(i) for i in ids]
 
     def _send(self) -> None:
         everything = [message for messages in self.outbox.values() for message in messages]
@@ -102,12 +110,12 @@ class Together:
         raised: dict[str, BaseException] = {}
 
         def work(sender: int, name: str) -> None:
-            try:
-                jobs[name](Share(self, sender))
-            except BaseException as error:
-                raised[name] = error
-            finally:
-                with self.lock:
+            with self.turn:
+                try:
+                    jobs[name](Share(self, sender))
+                except BaseException as error:
+                    raised[name] = error
+                finally:
                     self.running -= 1
 
         threads = [threading.Thread(target=work, args=item) for item in enumerate(jobs)]
@@ -135,14 +143,13 @@ class Share(Grid):
         return Message(*arguments, **named)
 
     def get_node_ids(self) -> Iterable[int]:
-        with self.together.lock:
-            return self.together.grid.get_node_ids()
+        return self.together.grid.get_node_ids()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         return self.together.post(self.sender, list(messages))
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return self.together.collect(message_ids)
+        return self.together.collect(list(message_ids))
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         raise NotImplementedError("strategies of fedlocal push and pull")

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import Context, RecordDict
+from logs_as_before import logs_as_before  # noqa: F401
 from typer.testing import CliRunner
 
 import fedlocal as fl

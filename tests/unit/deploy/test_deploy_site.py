@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.config import parse_config_args
+from logs_as_before import logs_as_before  # noqa: F401
 from typer.testing import CliRunner
 
 from fedlocal.cli import app as cli

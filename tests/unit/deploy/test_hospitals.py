@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from logs_as_before import logs_as_before  # noqa: F401
 
 import fedlocal as fl
 from fedlocal.data.heart import HOSPITALS, read_hospital

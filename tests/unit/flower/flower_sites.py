@@ -117,4 +117,4 @@ def distance(found: Any, wanted: np.ndarray) -> float:
 
 
 def events_of(events: Iterable[Event], site: str) -> list[tuple[int, str]]:
-    return [(event.round, event.what) for event in events if event.site == site]
+    return [(event.round - 1, event.what) for event in events if event.site == site]

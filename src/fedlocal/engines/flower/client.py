@@ -51,7 +51,7 @@ def client_app(
 
     Args:
         problem_for_node: from Flower's context (`context.node_config["data"]`) to the site's losses, a problem of one client;
-            called with a `Scaling`, too, where the server standardises the features.
+            called with a `Scaling`, too, where the server standardises the features, and in the precision of the run.
         moments_for_node: the moments of the site's features, for the server's `standardize=True`.
         evaluate: further numbers about a model, e.g. its accuracy on rows that the site holds out; means over rows, please:
             what it returns is sent.

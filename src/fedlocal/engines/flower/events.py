@@ -11,19 +11,19 @@ log = logging.getLogger("fedlocal")
 class Event:
     """Something that happened before or in a round."""
 
-    round: int  # rounds done when it happened
+    round: int  # in which it happened, counted from one
     site: str  # "" where it concerns all
     what: str
 
     def __str__(self) -> str:
-        return f"round {self.round + 1}: {self.site + ': ' if self.site else ''}{self.what}"
+        return f"round {self.round}: {self.site + ': ' if self.site else ''}{self.what}"
 
 
 class Events(list[Event]):
     """All events of a run, in order; each is logged as it comes."""
 
     def add(self, done: int, site: str, what: str) -> None:
-        event = Event(done, site, what)
+        event = Event(done + 1, site, what)
         log.warning("%s", event)
         self.append(event)
 

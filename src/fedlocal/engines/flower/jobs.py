@@ -10,6 +10,7 @@ from fedlocal.engines.plan import Plan
 
 FORMAT = 1
 PREFIX = "job."
+LARGEST_SHUFFLE = 1 << 30  # rows, over all epochs of a round
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Job:
             fine = isinstance(value, str) if name == "weights" else type(value) is int and 0 <= value < 2**31
             if not fine:
                 raise ValueError(f"{name} of the job is {value!r}")
+        if values.get("local_epochs", 1) * values.get("largest", 0) > LARGEST_SHUFFLE:
+            raise ValueError(f"the job shuffles more than {LARGEST_SHUFFLE} rows")
         return cls(**values)
 
     def plan(self, problem: AbstractProblem) -> Plan:

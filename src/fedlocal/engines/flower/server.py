@@ -1,12 +1,13 @@
 """start: run a strategy, wrapped or not, to its last round, and write down what came of it."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
@@ -20,6 +21,17 @@ from fedlocal.engines.flower.grids import Polling
 from fedlocal.engines.flower.pace import Pace
 from fedlocal.engines.flower.strategy import Strategy
 from fedlocal.provenance import provenance
+
+
+class Examining(Polling):
+    """A grid whose replies have been examined by the strategy, so that no wrapper sees one that does not count."""
+
+    def __init__(self, grid: Grid, strategy: Strategy):
+        super().__init__(grid)
+        self.strategy = strategy
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return self.strategy.examined(super().send_and_receive(messages, timeout=timeout))
 
 
 def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> Result:
@@ -38,10 +50,9 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
         )
     grid = Polling(grid)
     inner.prepare(grid, timeout)
-    questions = inner.configure_evaluate(
-        0, inner.arrays(), ConfigRecord(), grid
-    )  # a run may have been killed before it asked
-    inner.aggregate_evaluate(0, grid.send_and_receive(questions, timeout=timeout))
+    examining = Examining(grid, inner)
+    questions = inner.configure_evaluate(0, inner.arrays(), ConfigRecord(), grid)  # if it was killed before it asked
+    inner.aggregate_evaluate(0, examining.send_and_receive(questions, timeout=timeout))
     result, rounds = Result(), inner.schedule.rounds
     pace = Pace(inner.done, rounds)
 
@@ -50,7 +61,7 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
 
     while inner.done < rounds:
         before = inner.done
-        part = FlowerStrategy.start(strategy, grid, inner.arrays(), rounds - inner.done, timeout, evaluate_fn=tell)
+        part = FlowerStrategy.start(strategy, examining, inner.arrays(), rounds - inner.done, timeout, evaluate_fn=tell)
         means = [part.train_metrics_clientapp[i] for i in sorted(part.train_metrics_clientapp)]
         result.train_metrics_clientapp.update(enumerate(means, start=before + 1))
     result.arrays = inner.arrays()

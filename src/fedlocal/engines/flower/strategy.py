@@ -114,6 +114,7 @@ class Strategy(FedAvg):
     ) -> Iterable[Message]:
         """Messages for the clients of the next round. `arrays` becomes what they are sent."""
         self._take_step(arrays)
+        self._asked = []
         if self.done == self.schedule.rounds:
             return []
         online = self._wait_for_sites(grid)
@@ -243,12 +244,10 @@ class Strategy(FedAvg):
         scaling = self.scaling()
         return {} if scaling is None else {f"{SCALING}{name}": a.tolist() for name, a in scaling._asdict().items()}
 
-    def _check_and_log_replies(
-        self, replies: Iterable[Message], is_train: bool, validate: bool = True
-    ) -> tuple[list[Message], list[Message]]:
-        """Replies that count, in the order of the clients; everything else is reported and left out."""
-        self._unseen = False
+    def examined(self, replies: Iterable[Message]) -> list[Message]:
+        """Replies that count, in the order of the clients; everything else is reported and left out. Before wrappers see them."""
         asked = {message.metadata.message_id: site for message, site in self._asked}
+        is_train = any(message.metadata.message_type == MessageType.TRAIN for message, _ in self._asked)
         expected = Expected(self.done, self.digest, self.schedule.weights, self.coordinator.letters)
         answers = Sorted.of(replies, asked, expected, is_train)
         for site, why in answers.bad.items():
@@ -256,12 +255,19 @@ class Strategy(FedAvg):
         for site in answers.silent:
             self.events.add(self.done, site, "no answer in time; left out")
             self.roll.doubt(site)
-        if is_train and len(answers.good) < self.min_clients:
-            self._lose_round(len(answers.good))
+        return answers.good
+
+    def _check_and_log_replies(
+        self, replies: Iterable[Message], is_train: bool, validate: bool = True
+    ) -> tuple[list[Message], list[Message]]:
+        """All of them, for they were examined; none of a round that has too few."""
+        self._unseen, good = False, list(replies)
+        if is_train and len(good) < self.min_clients:
+            self._lose_round(len(good))
             return [], []
         if is_train:
             self.patience.calm()
-        return answers.good, []
+        return good, []
 
     def _mean_numbers(self, replies: list[RecordDict], weighted_by: str) -> MetricRecord:
         """Flower's mean of the numbers in replies; noted, for the server's step needs those of the method's."""

@@ -6,7 +6,8 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_it_was():
+def logs_as_before():
+    """Imported by a test file, it is around every test there."""
     logs = [logging.getLogger(name) for name in ("fedlocal", "flwr")]
     before = [(log, log.level, log.propagate, list(log.handlers)) for log in logs]
     yield
