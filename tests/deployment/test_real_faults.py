@@ -118,7 +118,7 @@ def left_out(s: Stage, run: str, method: str) -> dict[str, dict[int, str]]:
 def resumed_after(s: Stage, run: str, method: str) -> list[int]:
     """After how many rounds the run continued from its checkpoint."""
     events = s.events(run, method)
-    return events[events["what"].str.contains("continued from")]["round"].sub(1).tolist()
+    return (events[events["what"].str.contains("continued from")]["round"] - 1).tolist()
 
 
 def rounds(present: list[Any]) -> list[Any]:

@@ -4,7 +4,7 @@ from fedlocal.data import partition
 from fedlocal.data.adult import a9a
 from fedlocal.data.catalogue import fetch, load, verify
 from fedlocal.data.epsilon import epsilon, epsilon_like
-from fedlocal.data.files import read_examples
+from fedlocal.data.files import feature_columns, read_examples
 from fedlocal.data.heart import heart_disease, hospital
 from fedlocal.data.libsvm import read_libsvm
 from fedlocal.data.moments import Moments, Scaling
@@ -16,6 +16,7 @@ __all__ = [
     "a9a",
     "epsilon",
     "epsilon_like",
+    "feature_columns",
     "fetch",
     "heart_disease",
     "hospital",

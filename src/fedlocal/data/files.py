@@ -22,11 +22,14 @@ class Examples(NamedTuple):
     sites: np.ndarray | None  # (n,) which client each row belongs to; None where the file does not say
 
 
-def read_examples(path: str | os.PathLike[str], target: str | None = None, sites: str | None = None) -> Examples:
+def read_examples(
+    path: str | os.PathLike[str], target: str | None = None, sites: str | None = None, *, missing: bool = False
+) -> Examples:
     """The examples of a file; its name says the format: .csv (also .gz, .bz2), .parquet, .npz, anything else is LIBSVM's.
 
     In tables `target` and `sites` are names of columns, all other columns are features and must be numbers; the target is the
     column called target, label or y when left out. In an npz file there are arrays X, y and, where rows belong to sites, sites.
+    Empty cells of tables are refused; with `missing=True` those of features become nan.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -36,14 +39,10 @@ def read_examples(path: str | os.PathLike[str], target: str | None = None, sites
     >>> examples.features.tolist(), examples.targets.tolist(), examples.sites.tolist()
     ([[50.0], [60.0]], [1.0, 0.0], ['a', 'b'])
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"read_examples: there is no file {path}")
+    path = _existing(path)
     name = path.name.lower()
     if name.endswith(TABLES):
-        return _from_table(
-            path, pd.read_parquet(path) if name.endswith(".parquet") else pd.read_csv(path), target, sites
-        )
+        return _from_table(path, _table(path), target, sites, missing)
     for what, column in (("target", target), ("sites", sites)):
         if column is not None:
             raise ValueError(f"read_examples: {path} is no table and has no column {column!r} for {what}")
@@ -53,16 +52,44 @@ def read_examples(path: str | os.PathLike[str], target: str | None = None, sites
     return Examples(features, targets, None)
 
 
-def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str | None) -> Examples:
-    columns = [str(column) for column in table.columns]
-    table.columns = pd.Index(columns)
+def feature_columns(path: str | os.PathLike[str], target: str | None = None) -> list[str] | None:
+    """The names of a table's features, in order; None for files whose columns have no names."""
+    path = _existing(path)
+    if not path.name.lower().endswith(TABLES):
+        return None
+    columns = [str(column) for column in _table(path, rows=1).columns]
+    columns.remove(_target(path, columns, target))
+    return columns
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"read_examples: there is no file {path}")
+    return path
+
+
+def _table(path: Path, rows: int | None = None) -> pd.DataFrame:
+    return pd.read_parquet(path) if path.name.lower().endswith(".parquet") else pd.read_csv(path, nrows=rows)
+
+
+def _target(path: Path, columns: list[str], target: str | None) -> str:
+    """The column to predict."""
     if target is None:
         target = next((name for name in USUAL_TARGETS if name in columns), None)
         if target is None:
             raise ValueError(f"read_examples: say which column of {path} is the target; it has {_few(columns)}")
-    for what, name in (("target", target), ("sites", sites)):
-        if name is not None and name not in columns:
-            raise ValueError(f"read_examples: {path} has no column {name!r} for {what}; it has {_few(columns)}")
+    if target not in columns:
+        raise ValueError(f"read_examples: {path} has no column {target!r} for target; it has {_few(columns)}")
+    return target
+
+
+def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str | None, missing: bool) -> Examples:
+    columns = [str(column) for column in table.columns]
+    table.columns = pd.Index(columns)
+    target = _target(path, columns, target)
+    if sites is not None and sites not in columns:
+        raise ValueError(f"read_examples: {path} has no column {sites!r} for sites; it has {_few(columns)}")
     features = table.drop(columns=[target] if sites is None else [target, sites])
     if features.empty:
         raise ValueError(f"read_examples: {path} has no rows or no columns besides the target")
@@ -72,7 +99,8 @@ def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str 
     if sites is not None and np.any(pd.isna(table[sites].to_numpy())):
         raise ValueError(f"read_examples: column {sites!r} of {path} has empty cells; every row needs a site")
     targets = np.asarray(pd.to_numeric(table[target], errors="coerce"), np.float64)
-    empty = [*features.columns[features.isna().any(axis=0)], *([target] if np.isnan(targets).any() else [])]
+    empty = [] if missing else list(features.columns[features.isna().any(axis=0)])
+    empty += [target] if np.isnan(targets).any() else []
     if empty:
         raise ValueError(
             f"read_examples: column {empty[0]!r} of {path} has cells that are no numbers; impute or drop them"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from fedlocal.data import read_examples
+from fedlocal.data import feature_columns, read_examples
 
 TABLE = pd.DataFrame({"age": [50, 60, 70], "dose": [0.5, 1.5, 0.0], "ill": [1, 0, 1], "ward": ["b", "a", "b"]})
 
@@ -62,6 +62,18 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, change: dict, option
     TABLE.assign(**change).to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(ValueError, match=message):
         read_examples(tmp_path / "t.csv", **options)
+
+
+def test_empty_cells_of_features_may_be_kept_and_columns_have_names(tmp_path: Path):
+    TABLE.assign(dose=[0.5, None, 0.0]).drop(columns="ward").to_csv(tmp_path / "t.csv", index=False)
+    examples = read_examples(tmp_path / "t.csv", target="ill", missing=True)
+    assert np.isnan(examples.features).sum() == 1
+    assert feature_columns(tmp_path / "t.csv", target="ill") == ["age", "dose"]
+    np.savez(tmp_path / "t.npz", X=np.eye(2), y=np.ones(2))
+    assert feature_columns(tmp_path / "t.npz") is None
+    TABLE.assign(ill=[1, None, 0]).drop(columns="ward").to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match="column 'ill' of .* has cells that are no numbers"):
+        read_examples(tmp_path / "t.csv", target="ill", missing=True)
 
 
 def test_what_is_wrong_with_other_files_is_said(tmp_path: Path):

@@ -31,7 +31,7 @@ def _problem(context: Any, scaling: Scaling | None = None) -> Any:
     return fl.problems.MatrixSensing(fl.FederatedData.from_clients([(features, labels)]))
 
 
-APP = client_app(_problem, moments_for_node=_moments, evaluate=lambda context, x: {"intercept-error": 0.25})
+APP = client_app(_problem, moments_for_node=_moments, evaluate=lambda context, x, *scaling: {"intercept-error": 0.25})
 
 
 def _forms(number: float) -> Iterator[bytes]:

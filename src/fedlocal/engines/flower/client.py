@@ -1,7 +1,7 @@
 """client_app: what a site runs. Its data stay where they are; what leaves is a method's message and a few numbers."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +32,7 @@ MEMORY, BEFORE, LAST = (
 SCALING = "scaling."
 NUMBER = "number."
 ProblemForNode = Callable[..., AbstractProblem]  # (context), or (context, scaling) where features are standardised
-Evaluate = Callable[[Context, Params], dict[str, float]]
+Evaluate = Callable[..., dict[str, float]]  # (context, model), or (context, model, scaling)
 log = logging.getLogger("fedlocal")
 
 
@@ -44,6 +44,7 @@ def client_app(
     problem_for_node: ProblemForNode,
     *,
     moments_for_node: Callable[[Context], Moments] | None = None,
+    columns_for_node: Callable[[Context], Sequence[str] | None] | None = None,
     evaluate: Evaluate | None = None,
     mods: list[Mod] | None = None,
 ) -> ClientApp:
@@ -53,8 +54,9 @@ def client_app(
         problem_for_node: from Flower's context (`context.node_config["data"]`) to the site's losses, a problem of one client;
             called with a `Scaling`, too, where the server standardises the features, and in the precision of the run.
         moments_for_node: the moments of the site's features, for the server's `standardize=True`.
-        evaluate: further numbers about a model, e.g. its accuracy on rows that the site holds out; means over rows, please:
-            what it returns is sent.
+        columns_for_node: the names of the site's features; a site with other ones than the first is refused.
+        evaluate: from context, model (and scaling, as above) to further numbers, e.g. the accuracy on rows that the site holds
+            out; means over rows, please: what it returns is sent.
         mods: Flower's modifiers, e.g. `fixedclipping_mod`.
 
     Example:
@@ -74,7 +76,7 @@ def client_app(
             if moments_for_node is None:
                 raise Refused("this site gives no moments; client_app needs moments_for_node")
             return _moments(context, moments_for_node(context))
-        return _introduction(context, site_problem)
+        return _introduction(context, site_problem, None if columns_for_node is None else columns_for_node(context))
 
     @app.train(mods=mods)
     @_discreet
@@ -91,7 +93,8 @@ def client_app(
             problem = _problem(site_problem, context, config)
             x = wire.from_arrays(arrays, _parameters(problem))
             examples = _examples(problem)
-            numbers = {"loss": _loss(problem, x), **({} if evaluate is None else evaluate(context, x))}
+            more = {} if evaluate is None else evaluate(context, x, *_scaling(config))
+            numbers = {"loss": _loss(problem, x), **more}
             weight = examples if config.get("weights") == "examples" else 1.0
             return RecordDict({METRICS: MetricRecord({EXAMPLES: examples, WEIGHT: weight, **numbers})})
 
@@ -153,14 +156,16 @@ def _discreet(
     return reply
 
 
-def _introduction(context: Context, problem_for_node: ProblemForNode) -> RecordDict:
-    """Name of the site, number of its examples, names and shapes of its parameters; no values."""
+def _introduction(context: Context, problem_for_node: ProblemForNode, columns: Sequence[str] | None) -> RecordDict:
+    """Name of the site, number of its examples, names of its columns, names and shapes of its parameters; no values."""
     problem = problem_for_node(context)
     _check_one_client(problem)
     leaves, _ = jax.tree_util.tree_flatten_with_path(_parameters(problem))
     shapes = {wire.path_name(path): list(a.shape) for path, a in leaves}
     config: dict[str, Any] = {"site": site_name(context), "names": list(shapes)}
     config |= {f"shape.{name}": shape for name, shape in shapes.items()}
+    if columns:
+        config["columns"] = [str(column) for column in columns]
     return RecordDict({CONFIG: ConfigRecord(config), METRICS: MetricRecord({EXAMPLES: _examples(problem)})})
 
 
@@ -252,13 +257,16 @@ def _remember(context: Context, r: int, before: Memory, after: Memory) -> None:
 
 def _problem(problem_for_node: ProblemForNode, context: Context, config: dict[str, Any]) -> AbstractProblem:
     """The site's problem, its features standardised as the server says."""
-    if f"{SCALING}mean" in config:
-        mean, scale = (np.asarray(config[f"{SCALING}{name}"], np.float64) for name in Scaling._fields)
-        problem = problem_for_node(context, Scaling(mean, scale))
-    else:
-        problem = problem_for_node(context)
+    problem = problem_for_node(context, *_scaling(config))
     _check_one_client(problem)
     return problem
+
+
+def _scaling(config: dict[str, Any]) -> list[Scaling]:
+    """The scaling that the server says, if it says one."""
+    if f"{SCALING}mean" not in config:
+        return []
+    return [Scaling(*(np.asarray(config[f"{SCALING}{name}"], np.float64) for name in Scaling._fields))]
 
 
 def _check_one_client(problem: Any) -> None:

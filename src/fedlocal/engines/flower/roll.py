@@ -1,6 +1,7 @@
 """The roll: which sites there are, under which number, and on which node each of them answers."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import jax
@@ -29,6 +30,7 @@ class Roll:
         self.names: list[str] = [str(name) for name in sites] if named else []  # pyright: ignore
         self.examples: dict[str, int] = {}
         self.shapes: dict[str, tuple[int, ...]] | None = None  # of the parameters, by name
+        self.columns: list[str] | None = None  # names of the features, where sites give them
         self.node_of: dict[str, int] = {}  # who answered, and from where
         self.moments: Moments | None = None
         self.refused: dict[int, str] = {}  # nodes that are not taken, and why
@@ -56,17 +58,19 @@ class Roll:
         try:
             if reply.has_error():
                 raise ValueError(reply.error.reason or "it did not say who it is")
-            name, examples, shapes = _introduction(reply)
+            name, examples, shapes, columns = _introduction(reply)
             if name not in self.names and len(self.names) == self.size:
                 raise ValueError(f"{name} is not one of the {self.size} sites of this run: {', '.join(self.names)}")
             if self.shapes is not None and shapes != self.shapes:
                 raise ValueError(f"{name} has parameters of shapes {shapes}, the others {self.shapes}")
+            if self.examples and columns != self.columns:
+                raise ValueError(f"{name} has other columns than the others: {_difference(columns, self.columns)}")
         except ValueError as error:
             self.refused[node] = str(error)
             return [(f"node {node}", f"refused: {error}")]
         if name not in self.names:
             self.names.append(name)
-        self.shapes, self.examples[name], self.node_of[name] = shapes, examples, node
+        self.shapes, self.columns, self.examples[name], self.node_of[name] = shapes, columns, examples, node
         return [(name, "connected")]
 
     def number(self) -> None:
@@ -117,11 +121,12 @@ class Roll:
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
         moments = None if self.moments is None else jax.tree.map(np.ndarray.tolist, self.moments._asdict())
-        return {"names": self.names, "examples": self.examples, "moments": moments}
+        return {"names": self.names, "examples": self.examples, "columns": self.columns, "moments": moments}
 
     def resume(self, kept: dict[str, Any]) -> None:
         """Take the numbers of the sites from a checkpoint."""
-        self.names, self.examples = kept["names"], {**kept["examples"], **self.examples}
+        self.names, self.columns = kept["names"], kept["columns"]
+        self.examples = {**kept["examples"], **self.examples}
         self._named = True
         if kept["moments"] is not None:
             self.moments = Moments(**{name: np.asarray(a) for name, a in kept["moments"].items()})
@@ -141,7 +146,7 @@ def _moments(name: str, reply: Message) -> Moments:
     return moments
 
 
-def _introduction(message: Message) -> tuple[str, int, dict[str, tuple[int, ...]]]:
+def _introduction(message: Message) -> tuple[str, int, dict[str, tuple[int, ...]], list[str] | None]:
     config, numbers = records.only_config(message.content), records.only_metrics(message.content)
     names, examples = config.get("names"), numbers.get(EXAMPLES)
     if not isinstance(config.get("site"), str) or not isinstance(names, list) or type(examples) is not int:
@@ -151,4 +156,15 @@ def _introduction(message: Message) -> tuple[str, int, dict[str, tuple[int, ...]
     shapes = {str(name): config.get(f"shape.{name}", []) for name in names}
     if not all(isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape) for shape in shapes.values()):
         raise ValueError(f"no proper shapes: {shapes}")
-    return config["site"], examples, {name: tuple(shape) for name, shape in shapes.items()}
+    columns = config.get("columns")
+    if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
+        raise ValueError(f"no proper columns: {columns}")
+    return config["site"], examples, {name: tuple(shape) for name, shape in shapes.items()}, columns
+
+
+def _difference(columns: list[str] | None, others: list[str] | None) -> str:
+    """The first place where two lists of columns differ, in words."""
+    for place, (column, other) in enumerate(zip_longest(columns or [], others or []), start=1):
+        if column != other:
+            return f"column {place} is {column!r} and not {other!r}"
+    return f"{columns} and not {others}"

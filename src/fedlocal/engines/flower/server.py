@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -87,6 +88,7 @@ class Outcome:
 
     x: Params  # the model
     scaling: Scaling | None  # of the features it was fitted to
+    columns: list[str] | None  # their names, where sites give them
     history: pd.DataFrame  # loss and objective, one row per evaluation
     events: list[Event]
     privacy: dict[str, Any] | None  # epsilon and delta, where a wrapper accounts for them
@@ -100,15 +102,29 @@ class Outcome:
         return cls(
             x=inner.solution(),
             scaling=inner.scaling(),
+            columns=inner.roll.columns,
             history=pd.DataFrame(inner.history),
             events=list(inner.events),
             privacy=None if accountant is None else dict(vars(accountant.get_privacy_spent())),
             provenance=provenance(**inner.configuration()),
         )
 
+    def coefficients(self) -> pd.DataFrame | None:
+        """A linear model's weights by column, as fitted and in the columns' own units; None for what is no such model."""
+        weights = self.x.get("weights") if isinstance(self.x, dict) else None
+        if weights is None or self.columns is None or weights.shape != (len(self.columns),):
+            return None
+        intercept = self.x.get("intercept", np.zeros(()))
+        units = (weights, intercept) if self.scaling is None else self.scaling.unscale(weights, intercept)
+        names = ["(intercept)", *self.columns]
+        return pd.DataFrame({"column": names, "fitted": [intercept, *weights], "in_units": [units[1], *units[0]]})
+
     def save(self, folder: str | Path) -> None:
-        """Write model.npz, history.csv, events.csv and report.json, each at once or not at all."""
+        """Write model.npz, history.csv, events.csv, report.json and coefficients.csv where there are some, each atomically."""
         folder = Path(folder)
+        coefficients = self.coefficients()
+        if coefficients is not None:
+            write_atomically(folder / "coefficients.csv", coefficients.to_csv(index=False).encode())
         scaling = {} if self.scaling is None else {f"scaling/{n}": a for n, a in self.scaling._asdict().items()}
         write_atomically(folder / "model.npz", wire.to_bytes({"x": self.x, **scaling}))
         write_atomically(folder / "history.csv", self.history.to_csv(index=False).encode())

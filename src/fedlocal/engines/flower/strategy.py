@@ -27,7 +27,7 @@ from fedlocal.engines.flower.coordinator import Coordinator
 from fedlocal.engines.flower.events import Event, Events
 from fedlocal.engines.flower.letters import Letter
 from fedlocal.engines.flower.patience import Patience, TooFewSites
-from fedlocal.engines.flower.records import ARRAYS, CONFIG, WEIGHT
+from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, WEIGHT
 from fedlocal.engines.flower.replies import Expected, Sorted
 from fedlocal.engines.flower.roll import Roll
 from fedlocal.engines.flower.schedule import Schedule
@@ -107,7 +107,8 @@ class Strategy(FedAvg):
 
     def summary(self) -> None:
         """Log what will be run."""
-        log.info("%s, %d of %d rounds done, %d sites", self.method, self.done, self.schedule.rounds, self.roll.size)
+        method = " ".join(str(self.method).split())
+        log.info("%s, %d of %d rounds done, %d sites", method, self.done, self.schedule.rounds, self.roll.size)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -149,12 +150,13 @@ class Strategy(FedAvg):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The mean loss over the sites that answered, and the objective."""
-        asked = bool(self._asked)
+        replies = list(replies)
         mean = super().aggregate_evaluate(server_round, replies)
-        if not asked or mean is None:
+        if not self._asked or mean is None:
             return None
         mean["objective"] = float(mean["loss"]) + self.coordinator.penalty()  # pyright: ignore[reportArgumentType]
-        self.history.append({"round": self.done, **{n: v for n, v in mean.items() if not isinstance(v, list)}})
+        numbers = {n: v for n, v in mean.items() if n != EXAMPLES and not isinstance(v, list)}
+        self.history.append({"round": self.done, "sites": len(replies), **numbers})
         self._save()
         return mean
 
@@ -191,6 +193,8 @@ class Strategy(FedAvg):
     def configuration(self) -> dict[str, Any]:
         """What is run, ready for JSON."""
         named = {"method": str(self.method), "standardize": self.standardize, "examples": self.roll.examples}
+        if self.roll.columns is not None:
+            named["columns"] = self.roll.columns
         return {**named, **asdict(self.schedule)}
 
     # the parts of a round
@@ -345,7 +349,7 @@ class Strategy(FedAvg):
 
     def _identity(self, x0: Params) -> dict[str, Any]:
         """What a checkpoint must agree with: all but the number of rounds and what is known only later."""
-        later = ("rounds", "examples")
+        later = ("rounds", "examples", "columns")
         configuration = {name: value for name, value in self.configuration().items() if name not in later}
         return {**configuration, "numbers of the method": fingerprint(self.method), "x0": fingerprint(x0)}
 
