@@ -72,7 +72,7 @@ def test_empty_cells_of_features_may_be_kept_and_columns_have_names(tmp_path: Pa
     np.savez(tmp_path / "t.npz", X=np.eye(2), y=np.ones(2))
     assert feature_columns(tmp_path / "t.npz") is None
     TABLE.assign(ill=[1, None, 0]).drop(columns="ward").to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(ValueError, match="column 'ill' of .* has cells that are no numbers"):
+    with pytest.raises(ValueError, match=r"column 'ill' of .* has cells that are no numbers"):
         read_examples(tmp_path / "t.csv", target="ill", missing=True)
 
 

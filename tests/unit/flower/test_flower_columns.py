@@ -44,7 +44,7 @@ def strategy(**more: Any) -> Strategy:
 
 def test_coefficients_are_named_and_in_the_units_of_the_columns(tmp_path: Path):
     run = strategy(rounds=200)
-    run.start(InProcess(app(dict.fromkeys(DATA, ["age", "dose"])), {name: {} for name in DATA}))
+    run.start(InProcess(app({name: ["age", "dose"] for name in DATA}), {name: {} for name in DATA}))
     Outcome.of(run).save(tmp_path)
     found = pd.read_csv(tmp_path / "coefficients.csv").set_index("column")["in_units"]
     assert list(found.index) == ["(intercept)", "age", "dose"]
