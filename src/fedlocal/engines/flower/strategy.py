@@ -5,6 +5,7 @@ wrappers expect it: `arrays` is what clients are sent, replies have its form, an
 """
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -33,6 +34,7 @@ from fedlocal.engines.flower.roll import Roll
 from fedlocal.engines.flower.schedule import Schedule
 
 OWNER = "Strategy"
+RETURN_SECONDS = 15.0  # how long a run that continues waits for sites beyond those it needs
 log = logging.getLogger("fedlocal")
 
 
@@ -98,6 +100,7 @@ class Strategy(FedAvg):
         self.history: list[dict[str, float]] = []
         self.accountant: Any = None  # of a wrapper that keeps account of privacy; `start` sets it
         self._coordinator: Coordinator | None = None  # once the sites have been met
+        self._before = 0  # rounds that are done by then
         self._saved: Checkpoint | None = None
         self._asked: list[tuple[Message, str]] = []  # messages of this round and the sites they went to
         self._numbers: dict[str, float] | None = None  # means of this round's replies, until the server's step is done
@@ -180,7 +183,7 @@ class Strategy(FedAvg):
     @property
     def done(self) -> int:
         """Rounds that count so far."""
-        return 0 if self._coordinator is None else self._coordinator.done
+        return self._before if self._coordinator is None else self._coordinator.done
 
     def solution(self) -> Params:
         """The model after the rounds that are done, as NumPy arrays."""
@@ -204,10 +207,10 @@ class Strategy(FedAvg):
         if self._coordinator is not None:
             return
         self.timeout = timeout
-        kept = _kept(self.checkpoint)
-        if kept is not None:
-            self.roll.resume(kept["roll"])
-        self._meet(grid, everyone=kept is None)
+        read = None if self.checkpoint is None else Checkpoint(self.checkpoint, {}).read()
+        if read is not None:
+            self._resume(read[0]["rounds"], read[0]["extra"])
+        self._meet(grid, self.patience.seconds if read is None else min(self.patience.seconds, RETURN_SECONDS))
         if self.standardize and self.roll.moments is None:
             self.roll.ask_moments(grid, timeout)
         coordinator = Coordinator(self.method, self._starting_point())
@@ -216,7 +219,6 @@ class Strategy(FedAvg):
             previous = self._saved.load(coordinator.server)
             if previous is not None:
                 coordinator.resume(*previous[:2])
-                self._resume(coordinator.done, previous[2])
         self._coordinator = coordinator
 
     def arrays(self) -> ArrayRecord:
@@ -291,11 +293,12 @@ class Strategy(FedAvg):
             self.events.add(self.done, site, what)
         return self.roll.online(grid)
 
-    def _meet(self, grid: Grid, everyone: bool) -> None:
-        """Wait until all sites are there; when patience is over, or on the way already, until enough of them are."""
+    def _meet(self, grid: Grid, seconds: float) -> None:
+        """Wait until all sites are there; after so many seconds, until enough of them are."""
+        began = time.monotonic()
         while len(online := self._online(grid)) < self.roll.size:
-            enough, late = len(online) >= self.min_clients, self.patience.lost()
-            if enough and (late or not everyone):
+            late = self.patience.lost()
+            if len(online) >= self.min_clients and time.monotonic() - began >= seconds:
                 break
             if late:
                 raise TooFewSites(self._complaint(len(online)))
@@ -362,10 +365,12 @@ class Strategy(FedAvg):
         self._saved.save(self.done, self.coordinator.server, extra)
 
     def _resume(self, done: int, extra: dict[str, Any]) -> None:
-        self.history = extra["history"]
+        """Take up what a checkpoint keeps besides the method's state."""
+        self._before, self.history = done, extra["history"]
+        self.roll.resume(extra["roll"])
         if self.accountant is not None and "privacy" in extra:
             self.accountant.load_state_dict(extra["privacy"])
-        self.events[:0] = [Event(**event) for event in extra["events"]]
+        self.events.extend(Event(**event) for event in extra["events"])
         self.events.add(done, "", f"continued from {self.checkpoint} after {done} rounds")
 
     @staticmethod
@@ -374,9 +379,3 @@ class Strategy(FedAvg):
         record = records.to_record(values)
         arrays.clear()
         arrays.update(record)
-
-
-def _kept(path: str | None) -> dict[str, Any] | None:
-    """What a checkpoint keeps besides the state; None when there is none yet."""
-    read = None if path is None else Checkpoint(path, {}).read()
-    return None if read is None else read[0]["extra"]
