@@ -32,24 +32,25 @@ class Checkpoint:
         if read is None:
             return None
         header, arrays = read
+        return header["rounds"], wire.from_arrays(arrays, like), header["extra"]
+
+    def read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+        """Header and arrays of the file, which must belong to this run; None when there is no file yet."""
+        if not self.path.exists():
+            return None
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                arrays = {name.removeprefix("state/"): file[name] for name in file.files if name != "header"}
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ValueError(f"checkpoint: {self.path} is not a checkpoint of fedlocal ({error})") from None
         for key, value in self.identity.items():
             if header["identity"].get(key) != value:
                 was = header["identity"].get(key)
                 raise ValueError(
                     f"checkpoint: {self.path} belongs to another run: {key} was {was}, now {value}; use another file"
                 )
-        return header["rounds"], wire.from_arrays(arrays, like), header["extra"]
-
-    def read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """What is in the file, whichever run it belongs to; None when there is no file yet."""
-        if not self.path.exists():
-            return None
-        try:
-            with np.load(self.path, allow_pickle=False) as file:
-                header = json.loads(str(file["header"]))
-                return header, {name.removeprefix("state/"): file[name] for name in file.files if name != "header"}
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise ValueError(f"checkpoint: {self.path} is not a checkpoint of fedlocal ({error})") from None
+        return header, arrays
 
     def save(self, rounds: int, state: Any, extra: dict[str, Any]) -> None:
         """Replace the file in one step, so that a kill at any moment leaves the old or the new one."""

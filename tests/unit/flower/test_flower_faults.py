@@ -29,6 +29,7 @@ from flwr.common.constant import ErrorCode
 import fedlocal as fl
 from conformance.cases import CASES
 from fedlocal.engines.flower import TooFewSites, client_app
+from fedlocal.engines.flower.server import only_writer
 
 CASE = CASES["fed_mid_l1"]  # what is sent has arrays and a number
 ROUNDS = 4
@@ -52,8 +53,9 @@ WRONG: dict[
     "shape": ({"arrays": _array(np.zeros((3, 2)))}, r"x/weights is float64\(3, 2\)"),
     "broadcastable shape": ({"arrays": _array(np.zeros((1, 3)))}, r"x/weights is float64\(1, 3\)"),
     "type": ({"arrays": _array(FINE.astype(np.float32))}, "x/weights is float32"),
-    "text": ({"arrays": _raw((2, 3), b"", "<U9")}, "x/weights says"),
-    "objects": ({"arrays": _raw((2, 3), b"", "object")}, "x/weights says object"),
+    "text": ({"arrays": _raw((2, 3), b"", "<U9")}, "x/weights has the type"),
+    "type that cannot be read": ({"arrays": _raw((2, 3), b"", "(1,2")}, "x/weights has the type"),
+    "objects": ({"arrays": _raw((2, 3), b"", "object")}, "x/weights has the type 'object'"),
     "no type": ({"arrays": _raw((2, 3), b"", "nonsense")}, "x/weights has the type 'nonsense'"),
     "too many bytes": ({"arrays": _raw((2, 3), b"0" * 10_000)}, "and has 10000 bytes"),
     "a huge shape": ({"arrays": _raw((2**20, 2**20), b"0" * 100)}, "x/weights says"),
@@ -219,6 +221,16 @@ def test_a_round_with_too_few_answers_is_repeated_and_counts_once(sampling: dict
     lost = [event.round for event in run.events if event.what == "2 answers, 3 needed; the round is repeated"]
     assert lost == [2, 2, 2, 2]
     assert distance(run.solution(), expected(CASE, ROUNDS, **sampling)) < 1e-12
+
+
+def test_a_second_run_may_not_write_the_same_checkpoint(tmp_path: Path):
+    path = str(tmp_path / "run.npz")
+    with (
+        only_writer(path),
+        pytest.raises(ValueError, match=r"another run is writing .*run.npz; wait for it, or stop it"),
+    ):
+        _run(lambda site, question, answer: answer, checkpoint=path)
+    _run(lambda site, question, answer: answer, checkpoint=path)
 
 
 @pytest.mark.parametrize("sampling", [FULL, EPOCHS])

@@ -46,11 +46,12 @@ def _header(shape: tuple[int, ...]) -> bytes:
         ("float64", (3,), _npy(np.zeros(500)), "has 4128 bytes"),
         ("float64", (2**30, 2**30), b"", "has 0 bytes"),
         ("float64", (2**62, 2**62, 2**62), b"", "has 0 bytes"),
-        ("object", (1,), _npy(np.array([print])), "a says object"),
-        ("<U5", (1,), _npy(np.array(["abcde"])), "a says <U5"),
-        ("complex128", (1,), _npy(np.zeros(1, complex)), "a says complex128"),
-        ("bool", (1,), _npy(np.zeros(1, bool)), "a says bool"),
+        ("object", (1,), _npy(np.array([print])), "a has the type 'object'"),
+        ("<U5", (1,), _npy(np.array(["abcde"])), "a has the type '<U5'"),
+        ("complex128", (1,), _npy(np.zeros(1, complex)), "a has the type 'complex128'"),
+        ("bool", (1,), _npy(np.zeros(1, bool)), "a has the type 'bool'"),
         ("nonsense", (1,), b"", "a has the type 'nonsense'"),
+        ("(1,2", (1,), b"", "a has the type"),
     ],
 )
 def test_a_record_that_lies_is_refused(dtype: str, shape: Any, content: bytes, words: str):

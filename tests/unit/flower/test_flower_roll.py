@@ -15,6 +15,8 @@ from flwr.common.constant import ErrorCode
 from fedlocal import wire
 from fedlocal.data.moments import Moments
 from fedlocal.engines.flower import patience
+from fedlocal.engines.flower import roll as roll_module
+from fedlocal.engines.flower.forms import Form
 from fedlocal.engines.flower.grids import Polling
 from fedlocal.engines.flower.patience import Patience
 from fedlocal.engines.flower.records import to_record
@@ -40,7 +42,8 @@ def test_everyone_is_asked_once():
     assert len(grid.questions) == 3
     assert roll.online(grid) == {"a": 1, "b": 2, "c": 3}
     assert roll.examples == {"a": 6, "b": 6, "c": 6}
-    assert roll.shapes == {"weights": (2, 3), "intercept": ()}
+    assert roll.agree() == []
+    assert roll.form == Form({"weights": (2, 3), "intercept": ()}, None)
     x = roll.parameters(np.float32)
     assert {name: (a.shape, a.dtype) for name, a in x.items()} == {
         "weights": ((2, 3), np.float32),
@@ -98,14 +101,17 @@ PROPER = {"site": "b", "names": ["intercept", "weights"], "shape.intercept": [],
     ("content", "words"),
     [
         (RecordDict(), "0 records"),
-        (_introduce({}, {"num-examples": 6}), "no proper introduction"),
-        (_introduce({**PROPER, "site": 3}, {"num-examples": 6}), "no proper introduction"),
-        (_introduce(PROPER, {}), "no proper introduction"),
-        (_introduce(PROPER, {"num-examples": 6.0}), "no proper introduction"),
-        (_introduce({**PROPER, "names": "weights"}, {"num-examples": 6}), "no proper introduction"),
-        (_introduce({**PROPER, "shape.weights": [-2, 3]}, {"num-examples": 6}), "no proper shapes"),
-        (_introduce({**PROPER, "shape.weights": "2"}, {"num-examples": 6}), "no proper shapes"),
-        (_introduce({**PROPER, "shape.weights": [2, 4]}, {"num-examples": 6}), "b has parameters of shapes"),
+        (_introduce({}, {"num-examples": 6}), "its name must have 1 to 64 characters, got 'None'"),
+        (_introduce({**PROPER, "site": 3}, {"num-examples": 6}), "its name must have 1 to 64 characters"),
+        (_introduce({**PROPER, "site": "b" * 65}, {"num-examples": 6}), "its name must have 1 to 64 characters"),
+        (_introduce(PROPER, {}), "b has None examples"),
+        (_introduce(PROPER, {"num-examples": 6.0}), "b has 6.0 examples"),
+        (_introduce({**PROPER, "names": "weights"}, {"num-examples": 6}), "b does not name its parameters"),
+        (_introduce({**PROPER, "shape.weights": [-2, 3]}, {"num-examples": 6}), "without a proper shape"),
+        (_introduce({**PROPER, "shape.weights": "2"}, {"num-examples": 6}), "without a proper shape"),
+        (_introduce({**PROPER, "shape.weights": [10**7, 10**7]}, {"num-examples": 6}), "more than 1000000000"),
+        (_introduce({**PROPER, "names": ["a", "a/b"]}, {"num-examples": 6}), "one is inside another"),
+        (_introduce({**PROPER, "columns": [1, 2]}, {"num-examples": 6}), "does not name its columns"),
         (_introduce({**PROPER, "site": "z"}, {"num-examples": 6}), "z is not one of the 3 sites"),
         (_introduce(PROPER, {"num-examples": 0}), "b has 0 examples"),
     ],
@@ -145,19 +151,62 @@ def test_a_roll_is_kept_and_taken_up():
         np.testing.assert_array_equal(one, other)
 
 
+def test_most_sites_decide_on_the_form_of_the_model():
+    """The first to answer may be the one that is wrong."""
+
+    def fault(site: str, question: Message, answer: Message) -> Message:
+        wrong = {**PROPER, "site": "a", "shape.weights": [2, 4]}
+        return Message(_introduce(wrong, {"num-examples": 6}), reply_to=question) if site == "a" else answer
+
+    roll, grid = Roll("Strategy", list("abc")), Sites(fault=fault)
+    assert roll.call(grid) == [(name, "connected") for name in "abc"]
+    ((who, why),) = roll.agree()
+    assert who == "node 1"
+    assert "a has parameters of shapes {'intercept': (), 'weights': (2, 4)}" in why
+    assert sorted(roll.online(grid)) == ["b", "c"]
+    assert sorted(roll.examples) == ["b", "c"]
+
+
+def test_two_nodes_of_one_name_do_not_take_turns():
+    roll, grid = Roll("Strategy", ["a", "b"]), Sites(sites={"a": {"m": 0}, "b": {"m": 1}})
+    roll.call(grid)
+    grid.contexts[7] = node(7, "b", 1)
+    assert roll.call(grid) == [("node 7", "refused: b is connected from another node")]
+    assert roll.call(grid) == []
+    assert roll.online(grid) == {"a": 1, "b": 2}
+
+
+def test_refused_nodes_and_lost_hellos_are_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    now, silent = [1000.0], [True]
+    monkeypatch.setattr(roll_module.time, "monotonic", lambda: now[0])
+
+    def fault(site: str, question: Message, answer: Message) -> Message | None:
+        return None if silent[0] and site == "b" else answer
+
+    roll, grid = Roll("Strategy", ["a", "b"]), Sites(sites={"z": {"m": 0}, "b": {"m": 1}}, fault=fault)
+    assert [name for name, _ in roll.call(grid)] == ["node 1"]
+    grid.contexts[1], silent[0] = node(1, "a", 0), False
+    assert roll.call(grid) == []
+    now[0] += 31
+    assert roll.call(grid) == [("a", "connected")]
+    now[0] += 30
+    assert roll.call(grid) == [("b", "connected")]
+
+
 FINE = Moments(np.full(6, 6.0), np.zeros(6), np.ones(6))
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (FINE._replace(mean=np.full(6, np.nan)), "site b gave moments that cannot be"),
-        (FINE._replace(squares=-np.ones(6)), "site b gave moments that cannot be"),
-        (FINE._replace(present=np.zeros(3)), "site b gave no proper moments"),
-        (None, "no moments from b within 0.1 s"),
+        (FINE._replace(mean=np.full(6, np.nan)), "they are not finite"),
+        (FINE._replace(squares=-np.ones(6)), "they are negative"),
+        (FINE._replace(present=np.zeros(3)), "arrays are called"),
+        (Moments(*(a[:4] for a in FINE)), "moments of 4 columns"),
+        (None, "no answer in time"),
     ],
 )
-def test_moments_that_cannot_be_are_refused(answer: Moments | None, words: str):
+def test_moments_that_cannot_be_are_left_out(answer: Moments | None, words: str):
     def fault(site: str, question: Message, reply: Message) -> Message | None:
         if site != "b" or not question.content["config"].get("moments"):
             return reply
@@ -167,8 +216,13 @@ def test_moments_that_cannot_be_are_refused(answer: Moments | None, words: str):
 
     roll, grid = Roll("Strategy", list("abc")), Sites(app_of(moments_for_node=lambda context: FINE), fault=fault)
     roll.call(grid)
-    with pytest.raises(ValueError, match=words):
-        roll.ask_moments(Polling(grid), timeout=0.1)
+    ((who, why),) = roll.ask_moments(Polling(grid), timeout=0.1, least=3)
+    assert who == "b"
+    assert words in why
+    assert roll.moments is None
+    roll.ask_moments(Polling(grid), timeout=0.1, least=2)
+    assert roll.moments is not None
+    np.testing.assert_array_equal(roll.moments.present, np.full(6, 12.0))
 
 
 def test_moments_of_all_sites_are_those_of_their_rows_together():
@@ -177,7 +231,7 @@ def test_moments_of_all_sites_are_those_of_their_rows_together():
     app = app_of(moments_for_node=lambda context: Moments.of(parts[str(context.node_config["site"])]))
     roll, grid = Roll("Strategy", list("abc")), Sites(app, configuration())
     roll.call(grid)
-    roll.ask_moments(Polling(grid), timeout=1.0)
+    assert roll.ask_moments(Polling(grid), timeout=1.0, least=3) == []
     assert roll.moments is not None
     np.testing.assert_allclose(roll.moments.mean, rows.mean(axis=0), rtol=0, atol=1e-14)
     np.testing.assert_allclose(roll.moments.squares, 30 * rows.var(axis=0), rtol=1e-12)

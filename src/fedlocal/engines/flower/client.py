@@ -94,6 +94,9 @@ def client_app(
             x = wire.from_arrays(arrays, _parameters(problem))
             examples = _examples(problem)
             more = {} if evaluate is None else evaluate(context, x, *_scaling(config))
+            taken = {"loss", EXAMPLES, WEIGHT, "round", "sites", "objective"} & set(more)
+            if taken:
+                raise ValueError(f"client_app: evaluate must not call a number {sorted(taken)[0]!r}")
             numbers = {"loss": _loss(problem, x), **more}
             weight = examples if config.get("weights") == "examples" else 1.0
             return RecordDict({METRICS: MetricRecord({EXAMPLES: examples, WEIGHT: weight, **numbers})})
@@ -109,22 +112,15 @@ def site_name(context: Context) -> str:
 
 def _remembered(problem_for_node: ProblemForNode) -> ProblemForNode:
     """Read the data once per run where a process answers more than one message."""
-    problems: dict[Any, AbstractProblem] = {}
+    problems: dict[Any, tuple[Any, AbstractProblem]] = {}  # the last one of each node, and what it was made with
 
     def problem(context: Context, *scaling: Scaling) -> AbstractProblem:
-        numbers = [a.tobytes() for s in scaling for a in s]
-        key = (
-            context.run_id,
-            context.node_id,
-            *sorted(context.node_config.items()),
-            jnp.result_type(float),
-            *numbers,
-        )
-        if key not in problems:
-            for old in [k for k in problems if k[0] != context.run_id]:
-                del problems[old]
-            problems[key] = problem_for_node(context, *scaling)
-        return problems[key]
+        place = (context.node_id, jnp.result_type(float))
+        numbers = tuple(a.tobytes() for s in scaling for a in s)
+        made_with = (context.run_id, tuple(sorted(context.node_config.items())), numbers)
+        if problems.get(place, (None,))[0] != made_with:
+            problems[place] = (made_with, problem_for_node(context, *scaling))
+        return problems[place][1]
 
     return problem
 

@@ -4,6 +4,7 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import Any
 
+LONGEST = 500  # characters of an event: some of them come from another machine
 log = logging.getLogger("fedlocal")
 
 
@@ -23,7 +24,7 @@ class Events(list[Event]):
     """All events of a run, in order; each is logged as it comes."""
 
     def add(self, done: int, site: str, what: str) -> None:
-        event = Event(done + 1, site, what)
+        event = Event(done + 1, site, what if len(what) <= LONGEST else f"{what[:LONGEST]} ...")
         log.warning("%s", event)
         self.append(event)
 

@@ -10,7 +10,7 @@ from fedlocal.engines.plan import Plan
 
 FORMAT = 1
 PREFIX = "job."
-LARGEST_SHUFFLE = 1 << 30  # rows, over all epochs of a round
+MOST_DRAWS = 1 << 27  # rows that a site draws or shuffles in a round
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,15 @@ class Job:
             fine = isinstance(value, str) if name == "weights" else type(value) is int and 0 <= value < 2**31
             if not fine:
                 raise ValueError(f"{name} of the job is {value!r}")
-        if values.get("local_epochs", 1) * values.get("largest", 0) > LARGEST_SHUFFLE:
-            raise ValueError(f"the job shuffles more than {LARGEST_SHUFFLE} rows")
         return cls(**values)
 
     def plan(self, problem: AbstractProblem) -> Plan:
         """The site's part of the plan that all share; the problem is the site's alone."""
+        sizes = problem.sizes()
+        rows = max(self.largest or 0, 1 if sizes is None else int(sizes[0]))
+        drawn = (self.local_epochs or 0) * rows + (self.local_steps or 0) * (self.batch_size or 0)
+        if drawn > MOST_DRAWS:
+            raise ValueError(f"client_app: the job draws {drawn} rows in a round; at most {MOST_DRAWS} are drawn")
         plan = Plan.make(
             problem,
             local_steps=self.local_steps,

@@ -63,7 +63,7 @@ class Sorted:
             try:
                 expected.examine(reply, asked[message], train)
                 good[message] = reply
-            except (ValueError, TypeError, KeyError) as error:
+            except Exception as error:  # whatever is wrong with what another machine sent
                 bad[asked[message]] = str(error)
         silent = [site for message, site in asked.items() if message not in good and site not in bad]
         return cls([good[message] for message in asked if message in good], bad, silent)

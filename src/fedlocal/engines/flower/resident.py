@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
@@ -66,7 +65,7 @@ def serve(app: Answer, address: str, going: Callable[[], bool]) -> None:
     while going():
         try:
             task = tasks.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
-        except httpx.HTTPError:
+        except Exception:  # the SuperNode is busy, or ending: `going` tells
             time.sleep(POLL_SECONDS)
             continue
         if task.HasField("task") and task.token:

@@ -1,7 +1,7 @@
 """The roll: which sites there are, under which number, and on which node each of them answers."""
 
+import time
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
 import jax
@@ -13,9 +13,13 @@ from flwr.serverapp import Grid
 from fedlocal import checks
 from fedlocal.data.moments import Moments
 from fedlocal.engines.flower import records
+from fedlocal.engines.flower.forms import Form
 from fedlocal.engines.flower.records import CONFIG, EXAMPLES
 
 AWAY = (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+HELLO_SECONDS = 60.0  # after which a hello without answer is forgotten, and sent again
+REFUSED_SECONDS = 30.0  # after which a node that was refused is asked again
+LONGEST_NAME = 64
 
 
 class Roll:
@@ -29,54 +33,77 @@ class Roll:
         self._named = named
         self.names: list[str] = [str(name) for name in sites] if named else []  # pyright: ignore
         self.examples: dict[str, int] = {}
-        self.shapes: dict[str, tuple[int, ...]] | None = None  # of the parameters, by name
-        self.columns: list[str] | None = None  # names of the features, where sites give them
+        self.form: Form | None = None  # of the model, when the sites have agreed
         self.node_of: dict[str, int] = {}  # who answered, and from where
         self.moments: Moments | None = None
-        self.refused: dict[int, str] = {}  # nodes that are not taken, and why
-        self._asked: dict[str, int] = {}  # messages that ask nodes who they are, while there is no answer
+        self.refused: dict[int, tuple[str, float]] = {}  # nodes that are not taken, why, and since when
+        self._forms: dict[str, Form] = {}  # that sites gave
+        self._asked: dict[str, tuple[int, float]] = {}  # hellos without an answer yet: to which node, and when
 
     def call(self, grid: Grid) -> list[tuple[str, str]]:
         """Ask nodes that are new who they are, without waiting for answers; what was learnt: names of sites and what of them."""
-        online = set(grid.get_node_ids())
-        known = {*self.node_of.values(), *self.refused, *self._asked.values()}
-        hellos = [_question(node, {"moments": False}) for node in sorted(online - known)]
+        online, now = set(grid.get_node_ids()), time.monotonic()
+        self._asked = {i: (node, when) for i, (node, when) in self._asked.items() if now - when < HELLO_SECONDS}
+        waiting = {node for node, _ in self._asked.values()}
+        turned_away = {node for node, (_, when) in self.refused.items() if now - when < REFUSED_SECONDS}
+        hellos = [
+            _question(node, {"moments": False}, HELLO_SECONDS)
+            for node in sorted(online - {*self.node_of.values()} - waiting - turned_away)
+        ]
         if hellos:
             ids = grid.push_messages(hellos)
-            self._asked |= {i: m.metadata.dst_node_id for i, m in zip(ids, hellos, strict=True) if i}
+            self._asked |= {i: (m.metadata.dst_node_id, now) for i, m in zip(ids, hellos, strict=True) if i}
         news = []
         replies = list(grid.pull_messages(list(self._asked))) if self._asked else []
         for reply in sorted(replies, key=lambda r: self._asked[r.metadata.reply_to_message_id]):
-            node = self._asked.pop(reply.metadata.reply_to_message_id)
-            news += self._hear(reply, node)
+            node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
+            news += self._hear(reply, node, online)
         return sorted(news)
 
-    def _hear(self, reply: Message, node: int) -> list[tuple[str, str]]:
+    def _hear(self, reply: Message, node: int, online: set[int]) -> list[tuple[str, str]]:
         """Take a node that answers as one of the sites, or say why not."""
         if reply.has_error() and reply.error.code in AWAY:
             return []  # asked again when it is back
         try:
             if reply.has_error():
                 raise ValueError(reply.error.reason or "it did not say who it is")
-            name, examples, shapes, columns = _introduction(reply)
+            name, examples, form = _introduction(reply)
             if name not in self.names and len(self.names) == self.size:
                 raise ValueError(f"{name} is not one of the {self.size} sites of this run: {', '.join(self.names)}")
-            if self.shapes is not None and shapes != self.shapes:
-                raise ValueError(f"{name} has parameters of shapes {shapes}, the others {self.shapes}")
-            if self.examples and columns != self.columns:
-                raise ValueError(f"{name} has other columns than the others: {_difference(columns, self.columns)}")
+            if self.node_of.get(name, node) in online - {node}:
+                raise ValueError(f"{name} is connected from another node")
+            if self.form is not None:
+                form.check(name, self.form)
         except ValueError as error:
-            self.refused[node] = str(error)
-            return [(f"node {node}", f"refused: {error}")]
+            return self._refuse(node, str(error))
         if name not in self.names:
             self.names.append(name)
-        self.shapes, self.columns, self.examples[name], self.node_of[name] = shapes, columns, examples, node
+        self.refused.pop(node, None)
+        self._forms[name], self.examples[name], self.node_of[name] = form, examples, node
         return [(name, "connected")]
 
-    def number(self) -> None:
-        """Number sites whose names were not given: by name, so that it does not matter who came first."""
+    def _refuse(self, node: int, why: str) -> list[tuple[str, str]]:
+        """It is asked again after a while: somebody may mend it."""
+        before, _ = self.refused.get(node, ("", 0.0))
+        self.refused[node] = (why, time.monotonic())
+        return [] if why == before else [(f"node {node}", f"refused: {why}")]
+
+    def agree(self) -> list[tuple[str, str]]:
+        """Take the form of model that most sites have and refuse the others; number sites by name where none were given."""
         if not self._named:
             self.names.sort()
+        if self.form is None and self._forms:
+            forms = [self._forms[name] for name in self.names if name in self._forms]
+            self.form = max(forms, key=forms.count)
+        news = []
+        for name, node in list(self.node_of.items()):
+            try:
+                if self.form is not None:
+                    self._forms[name].check(name, self.form)
+            except ValueError as error:
+                del self.node_of[name], self.examples[name]
+                news += self._refuse(node, str(error))
+        return news
 
     def doubt(self, name: str) -> None:
         """A site did not answer: it is left out until it says who it is again."""
@@ -85,32 +112,37 @@ class Roll:
     def online(self, grid: Grid) -> dict[str, int]:
         """The nodes of the sites that are connected now."""
         nodes = set(grid.get_node_ids())
-        self.refused = {node: why for node, why in self.refused.items() if node in nodes}
+        self.refused = {node: why for node, why in self.refused.items() if node in nodes}  # gone: asked when it is back
         return {name: node for name, node in self.node_of.items() if node in nodes}
 
-    def ask_moments(self, grid: Grid, timeout: float) -> None:
-        """The moments of the features of all sites that are there, together."""
+    def ask_moments(self, grid: Grid, timeout: float, least: int) -> list[tuple[str, str]]:
+        """The moments of the features of the sites that are there, together, if at least so many give some; what went wrong."""
         nodes = {node: name for name, node in self.online(grid).items()}
-        questions = [_question(node, {"moments": True}) for node in sorted(nodes)]
-        replies: dict[str, Moments] = {}
-        for reply in grid.send_and_receive(questions, timeout=timeout):
-            asked = [q for q in questions if q.metadata.message_id == reply.metadata.reply_to_message_id]
-            name = nodes[asked[0].metadata.dst_node_id]
-            if reply.has_error():
-                raise ValueError(f"site {name} gave no moments: {reply.error.reason}")
-            replies[name] = _moments(name, reply)
-        missing = sorted(set(nodes.values()) - set(replies))
-        if missing:
-            raise ValueError(f"no moments from {', '.join(missing)} within {timeout:g} s")
-        self.moments = Moments.merged([replies[name] for name in sorted(replies)])
+        questions = [_question(node, {"moments": True}, timeout + 60) for node in sorted(nodes)]
+        replies = {r.metadata.reply_to_message_id: r for r in grid.send_and_receive(questions, timeout=timeout)}
+        found: dict[str, Moments] = {}
+        news = []
+        for question in questions:
+            name = nodes[question.metadata.dst_node_id]
+            try:
+                found[name] = _moments(replies.get(question.metadata.message_id))
+            except Exception as error:  # whatever is wrong with what another machine sent
+                news.append((name, f"no moments: {error}; left out"))
+        sizes = [moments.mean.size for moments in found.values()]
+        for name in [name for name, moments in found.items() if moments.mean.size != max(sizes, key=sizes.count)]:
+            news.append((name, f"moments of {found.pop(name).mean.size} columns; left out"))
+        if len(found) >= least:
+            self.moments = Moments.merged([found[name] for name in sorted(found)])
+        return sorted(news)
 
     def parameters(self, dtype: Any) -> Any:
         """Zeros of the shape that all sites gave."""
-        assert self.shapes is not None
-        if list(self.shapes) == ["value"]:
-            return np.zeros(self.shapes["value"], dtype)
+        assert self.form is not None
+        shapes = self.form.shapes
+        if list(shapes) == ["value"]:
+            return np.zeros(shapes["value"], dtype)
         tree: dict[str, Any] = {}
-        for name, shape in self.shapes.items():
+        for name, shape in shapes.items():
             *folders, last = name.split("/")
             place = tree
             for folder in folders:
@@ -121,50 +153,45 @@ class Roll:
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
         moments = None if self.moments is None else jax.tree.map(np.ndarray.tolist, self.moments._asdict())
-        return {"names": self.names, "examples": self.examples, "columns": self.columns, "moments": moments}
+        form = None if self.form is None else self.form._asdict()
+        return {"names": self.names, "examples": self.examples, "form": form, "moments": moments}
 
     def resume(self, kept: dict[str, Any]) -> None:
         """Take the numbers of the sites from a checkpoint."""
-        self.names, self.columns = kept["names"], kept["columns"]
-        self.examples = {**kept["examples"], **self.examples}
-        self._named = True
+        self.names, self.examples, self._named = kept["names"], kept["examples"], True
+        if kept["form"] is not None:
+            shapes = {name: tuple(shape) for name, shape in kept["form"]["shapes"].items()}
+            self.form = Form(shapes, kept["form"]["columns"])
         if kept["moments"] is not None:
             self.moments = Moments(**{name: np.asarray(a) for name, a in kept["moments"].items()})
 
 
-def _question(node: int, question: dict[str, Any]) -> Message:
-    return Message(RecordDict({CONFIG: ConfigRecord(question)}), node, MessageType.QUERY)
+def _question(node: int, question: dict[str, Any], ttl: float) -> Message:
+    return Message(RecordDict({CONFIG: ConfigRecord(question)}), node, MessageType.QUERY, ttl=ttl)
 
 
-def _moments(name: str, reply: Message) -> Moments:
+def _moments(reply: Message | None) -> Moments:
+    """The moments in a reply, or what is wrong with it."""
+    if reply is None or (reply.has_error() and reply.error.code in AWAY):
+        raise ValueError("no answer in time")
+    if reply.has_error():
+        raise ValueError(str(reply.error.reason))
     arrays = records.only_arrays(reply.content)
     if set(arrays) != set(Moments._fields) or len({a.shape for a in arrays.values()}) != 1:
-        raise ValueError(f"site {name} gave no proper moments: {sorted(arrays)}")
+        raise ValueError(f"arrays are called {sorted(arrays)}")
     moments = Moments(**arrays)
-    if not all(np.isfinite(a).all() for a in moments) or (moments.present < 0).any() or (moments.squares < 0).any():
-        raise ValueError(f"site {name} gave moments that cannot be")
+    if moments.mean.ndim != 1 or not all(np.isfinite(a).all() for a in moments):
+        raise ValueError("they are not finite")
+    if (moments.present < 0).any() or (moments.squares < 0).any():
+        raise ValueError("they are negative")
     return moments
 
 
-def _introduction(message: Message) -> tuple[str, int, dict[str, tuple[int, ...]], list[str] | None]:
+def _introduction(message: Message) -> tuple[str, int, Form]:
     config, numbers = records.only_config(message.content), records.only_metrics(message.content)
-    names, examples = config.get("names"), numbers.get(EXAMPLES)
-    if not isinstance(config.get("site"), str) or not isinstance(names, list) or type(examples) is not int:
-        raise ValueError(f"no proper introduction: {config} {numbers}")
-    if examples < 1:
-        raise ValueError(f"{config['site']} has {examples} examples")
-    shapes = {str(name): config.get(f"shape.{name}", []) for name in names}
-    if not all(isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape) for shape in shapes.values()):
-        raise ValueError(f"no proper shapes: {shapes}")
-    columns = config.get("columns")
-    if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
-        raise ValueError(f"no proper columns: {columns}")
-    return config["site"], examples, {name: tuple(shape) for name, shape in shapes.items()}, columns
-
-
-def _difference(columns: list[str] | None, others: list[str] | None) -> str:
-    """The first place where two lists of columns differ, in words."""
-    for place, (column, other) in enumerate(zip_longest(columns or [], others or []), start=1):
-        if column != other:
-            return f"column {place} is {column!r} and not {other!r}"
-    return f"{columns} and not {others}"
+    site, examples = config.get("site"), numbers.get(EXAMPLES)
+    if not isinstance(site, str) or not 0 < len(site) <= LONGEST_NAME:
+        raise ValueError(f"its name must have 1 to {LONGEST_NAME} characters, got {str(site)[:LONGEST_NAME]!r}")
+    if type(examples) is not int or not 0 < examples < 2**31:
+        raise ValueError(f"{site} has {examples!r} examples")
+    return site, examples, Form.read(site, config)

@@ -1,7 +1,9 @@
 """start: run a strategy, wrapped or not, to its last round, and write down what came of it."""
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,13 +45,20 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
     """
     inner = inner_strategy(strategy)
     inner.accountant = getattr(strategy, "accountant", None)
+    if strategy is not inner:
+        settings = {name: getattr(strategy, name, None) for name in ("noise_multiplier", "clipping_norm")}
+        inner.wrapper = {"name": type(strategy).__name__, "accounted": inner.accountant is not None, **settings}
     if inner.accountant is not None and inner.min_clients < inner.schedule.clients_per_round:
         needed = inner.schedule.clients_per_round
         raise ValueError(
             f"start: min_clients must be {needed}, all that a round asks, got {inner.min_clients}: noise is made for their "
             "mean, and the mean of fewer would tell more than the accountant says"
         )
-    grid = Polling(grid)
+    with only_writer(inner.checkpoint):
+        return _all_rounds(strategy, inner, Polling(grid), timeout)
+
+
+def _all_rounds(strategy: FlowerStrategy, inner: Strategy, grid: Grid, timeout: float) -> Result:
     inner.prepare(grid, timeout)
     examining = Examining(grid, inner)
     questions = inner.configure_evaluate(0, inner.arrays(), ConfigRecord(), grid)  # if it was killed before it asked
@@ -71,6 +80,25 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
         for row in inner.history
     }
     return result
+
+
+@contextmanager
+def only_writer(path: str | None) -> Iterator[None]:
+    """Two runs must not write one checkpoint: the second is refused while the first goes on, or until it is killed."""
+    if path is None or sys.platform == "win32":
+        yield
+        return
+    import fcntl  # not on Windows
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{path}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"start: another run is writing {path}; wait for it, or stop it (flwr ls, flwr stop)"
+            ) from None
+        yield
 
 
 def inner_strategy(strategy: Any) -> Strategy:
@@ -102,7 +130,7 @@ class Outcome:
         return cls(
             x=inner.solution(),
             scaling=inner.scaling(),
-            columns=inner.roll.columns,
+            columns=None if inner.roll.form is None else inner.roll.form.columns,
             history=pd.DataFrame(inner.history),
             events=list(inner.events),
             privacy=None if accountant is None else dict(vars(accountant.get_privacy_spent())),

@@ -28,7 +28,7 @@ from fedlocal.engines.flower.coordinator import Coordinator
 from fedlocal.engines.flower.events import Event, Events
 from fedlocal.engines.flower.letters import Letter
 from fedlocal.engines.flower.patience import Patience, TooFewSites
-from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, WEIGHT
+from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, METRICS, WEIGHT
 from fedlocal.engines.flower.replies import Expected, Sorted
 from fedlocal.engines.flower.roll import Roll
 from fedlocal.engines.flower.schedule import Schedule
@@ -73,7 +73,9 @@ class Strategy(FedAvg):
         standardize: bool = False,
         checkpoint: str | None = None,
     ):
-        super().__init__(weighted_by_key=WEIGHT, train_metrics_aggr_fn=self._mean_numbers)
+        super().__init__(
+            weighted_by_key=WEIGHT, train_metrics_aggr_fn=self._mean_numbers, evaluate_metrics_aggr_fn=_mean_of_common
+        )
         self.method = checks.instance(OWNER, "method", method, LocalMethod)
         self.description = recipes.describe(method)
         self.digest = recipes.digest(self.description)
@@ -92,13 +94,15 @@ class Strategy(FedAvg):
         per_round = self.schedule.clients_per_round
         least = per_round if min_clients is None else min_clients
         self.min_clients = checks.whole(OWNER, "min_clients", least, at_most=per_round)
-        self.patience = Patience(checks.number(OWNER, "patience", patience, at_least=0))
+        self.patience = Patience(checks.number(OWNER, "patience", patience, at_least=0))  # with sites that are away
+        self._lost = Patience(self.patience.seconds)  # with rounds that do not count
         self.eval_every = checks.whole(OWNER, "eval_every", eval_every)
         self.standardize, self.x0, self.checkpoint = bool(standardize), x0, checkpoint
         self.timeout = 3600.0
         self.events = Events()
         self.history: list[dict[str, float]] = []
         self.accountant: Any = None  # of a wrapper that keeps account of privacy; `start` sets it
+        self.wrapper: dict[str, Any] | None = None  # what `start` finds around this strategy
         self._coordinator: Coordinator | None = None  # once the sites have been met
         self._before = 0  # rounds that are done by then
         self._saved: Checkpoint | None = None
@@ -158,7 +162,7 @@ class Strategy(FedAvg):
         if not self._asked or mean is None:
             return None
         mean["objective"] = float(mean["loss"]) + self.coordinator.penalty()  # pyright: ignore[reportArgumentType]
-        numbers = {n: v for n, v in mean.items() if n != EXAMPLES and not isinstance(v, list)}
+        numbers = {n: v for n, v in mean.items() if n not in (EXAMPLES, "round", "sites") and not isinstance(v, list)}
         self.history.append({"round": self.done, "sites": len(replies), **numbers})
         self._save()
         return mean
@@ -196,9 +200,8 @@ class Strategy(FedAvg):
     def configuration(self) -> dict[str, Any]:
         """What is run, ready for JSON."""
         named = {"method": str(self.method), "standardize": self.standardize, "examples": self.roll.examples}
-        if self.roll.columns is not None:
-            named["columns"] = self.roll.columns
-        return {**named, **asdict(self.schedule)}
+        columns = {} if self.roll.form is None else {"columns": self.roll.form.columns}
+        return {**named, **asdict(self.schedule), **columns, "wrapper": self.wrapper}
 
     # the parts of a round
 
@@ -207,15 +210,22 @@ class Strategy(FedAvg):
         if self._coordinator is not None:
             return
         self.timeout = timeout
-        read = None if self.checkpoint is None else Checkpoint(self.checkpoint, {}).read()
+        read = None if self.checkpoint is None else Checkpoint(self.checkpoint, self._identity()).read()
         if read is not None:
             self._resume(read[0]["rounds"], read[0]["extra"])
         self._meet(grid, self.patience.seconds if read is None else min(self.patience.seconds, RETURN_SECONDS))
-        if self.standardize and self.roll.moments is None:
-            self.roll.ask_moments(grid, timeout)
+        while self.standardize and self.roll.moments is None:
+            for site, what in self.roll.ask_moments(grid, timeout, self.min_clients):
+                self.events.add(self.done, site, what)
+                self.roll.doubt(site)
+            if self.roll.moments is None:
+                self._be_patient(self._lost, 0)
+                self._wait_for_sites(grid)
+        self._lost.calm()
         coordinator = Coordinator(self.method, self._starting_point())
         if self.checkpoint is not None:
-            self._saved = Checkpoint(self.checkpoint, self._identity(coordinator.x0))
+            identity = {**self._identity(), "x0": fingerprint(coordinator.x0)}
+            self._saved = Checkpoint(self.checkpoint, identity)
             previous = self._saved.load(coordinator.server)
             if previous is not None:
                 coordinator.resume(*previous[:2])
@@ -272,7 +282,7 @@ class Strategy(FedAvg):
             self._lose_round(len(good))
             return [], []
         if is_train:
-            self.patience.calm()
+            self._lost.calm()
         return good, []
 
     def _mean_numbers(self, replies: list[RecordDict], weighted_by: str) -> MetricRecord:
@@ -303,7 +313,10 @@ class Strategy(FedAvg):
             if late:
                 raise TooFewSites(self._complaint(len(online)))
             self.patience.wait()
-        self.roll.number()
+        for site, what in self.roll.agree():
+            self.events.add(self.done, site, what)
+        if len(self.roll.online(grid)) < self.min_clients:
+            raise TooFewSites(self._complaint(len(self.roll.online(grid))))
         self.patience.calm()
 
     def _wait_for_sites(self, grid: Grid) -> dict[str, int]:
@@ -312,8 +325,9 @@ class Strategy(FedAvg):
             online = self._online(grid)
             there = sum(site in online for site in self._cohort())
             if there >= self.min_clients:
+                self.patience.calm()
                 return online
-            self._be_patient(there)
+            self._be_patient(self.patience, there)
 
     def _notice_lost_round(self) -> None:
         """A wrapper may have dropped a round's replies without showing them."""
@@ -323,24 +337,23 @@ class Strategy(FedAvg):
 
     def _lose_round(self, answers: int) -> None:
         self.events.add(self.done, "", f"{answers} answers, {self.min_clients} needed; the round is repeated")
-        self._be_patient(answers)
+        self._be_patient(self._lost, answers)
 
-    def _be_patient(self, there: int) -> None:
-        if self.patience.lost():
+    def _be_patient(self, patience: Patience, there: int) -> None:
+        if patience.lost():
             self._save()
             raise TooFewSites(self._complaint(there))
-        self.patience.wait()
+        patience.wait()
 
     def _complaint(self, there: int) -> str:
-        kept = (
-            ""
-            if self.checkpoint is None
-            else f"; {self.done} rounds are kept in {self.checkpoint}, start again to go on"
-        )
-        refused = "".join(f"; refused: {why}" for why in self.roll.refused.values())
+        away = [name for name in self.roll.names if name not in self.roll.node_of]
+        missing = f"; not there: {', '.join(away)}" if away and not self.roll.refused else ""
+        refused = "".join(f"; refused: {why}" for why, _ in self.roll.refused.values())
+        kept = f"; {self.done} rounds are kept in {self.checkpoint}, start again to go on"
         return (
             f"Strategy: {there} of {self.roll.size} sites answered, {self.min_clients} are needed, and after "
-            f"{self.patience.seconds:g} s patience is over{refused}{kept}"
+            f"{self.patience.seconds:g} s patience is over{missing}{refused}"
+            f"{kept if self.checkpoint is not None and self.done > 0 else ''}"
         )
 
     # keeping
@@ -350,11 +363,11 @@ class Strategy(FedAvg):
         x0 = self.roll.parameters(dtype) if self.x0 is None else self.x0
         return jax.tree.map(lambda a: np.asarray(a, getattr(a, "dtype", dtype)), x0)
 
-    def _identity(self, x0: Params) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with: all but the number of rounds and what is known only later."""
         later = ("rounds", "examples", "columns")
         configuration = {name: value for name, value in self.configuration().items() if name not in later}
-        return {**configuration, "numbers of the method": fingerprint(self.method), "x0": fingerprint(x0)}
+        return {**configuration, "deployed": True, "numbers of the method": fingerprint(self.method)}
 
     def _save(self) -> None:
         if self._saved is None:
@@ -368,7 +381,7 @@ class Strategy(FedAvg):
         """Take up what a checkpoint keeps besides the method's state."""
         self._before, self.history = done, extra["history"]
         self.roll.resume(extra["roll"])
-        if self.accountant is not None and "privacy" in extra:
+        if self.accountant is not None:
             self.accountant.load_state_dict(extra["privacy"])
         self.events.extend(Event(**event) for event in extra["events"])
         self.events.add(done, "", f"continued from {self.checkpoint} after {done} rounds")
@@ -379,3 +392,11 @@ class Strategy(FedAvg):
         record = records.to_record(values)
         arrays.clear()
         arrays.update(record)
+
+
+def _mean_of_common(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
+    """Flower's mean of the numbers that all sites gave."""
+    numbers = [records.only_metrics(reply) for reply in replies]
+    common = set.intersection(*map(set, numbers))
+    kept = [RecordDict({METRICS: MetricRecord({n: v for n, v in some.items() if n in common})}) for some in numbers]
+    return aggregate_metricrecords(kept, weighted_by)

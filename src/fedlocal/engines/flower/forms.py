@@ -1,0 +1,44 @@
+"""The form of a model: shapes of its parameters, and names of the columns it is about. All sites must have the same."""
+
+from itertools import zip_longest
+from math import prod
+from typing import Any, NamedTuple
+
+LARGEST = 10**9  # numbers in a model
+
+
+class Form(NamedTuple):
+    """What a site says of its model before it takes part."""
+
+    shapes: dict[str, tuple[int, ...]]  # of the parameters, by name
+    columns: list[str] | None  # names of the features, where the site gives them
+
+    @classmethod
+    def read(cls, site: str, config: dict[str, Any]) -> "Form":
+        """The form in an introduction, or what is wrong with it."""
+        names, columns = config.get("names"), config.get("columns")
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"{site} does not name its parameters")
+        shapes = {name: config.get(f"shape.{name}", []) for name in names}
+        if not all(
+            isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape) for shape in shapes.values()
+        ):
+            raise ValueError(f"{site} has parameters without a proper shape")
+        if sum(prod(shape) for shape in shapes.values()) > LARGEST:
+            raise ValueError(f"{site} has more than {LARGEST} parameters")
+        if any(other.startswith(f"{name}/") for name in names for other in names):
+            raise ValueError(f"{site} has parameters of which one is inside another")
+        if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
+            raise ValueError(f"{site} does not name its columns properly")
+        return cls({name: tuple(shape) for name, shape in shapes.items()}, columns)
+
+    def check(self, site: str, wanted: "Form") -> None:
+        """Say how a site's form differs from what the others have."""
+        if self.columns != wanted.columns:
+            pairs = enumerate(zip_longest(self.columns or [], wanted.columns or []), start=1)
+            place, (column, other) = next((p for p in pairs if p[1][0] != p[1][1]), (0, ("none", "none")))
+            raise ValueError(
+                f"{site} has other columns than the others: column {place} is {column!r} and not {other!r}"
+            )
+        if self.shapes != wanted.shapes:
+            raise ValueError(f"{site} has parameters of shapes {self.shapes}, the others {wanted.shapes}")
