@@ -99,6 +99,12 @@ def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str 
     if sites is not None and np.any(pd.isna(table[sites].to_numpy())):
         raise ValueError(f"read_examples: column {sites!r} of {path} has empty cells; every row needs a site")
     targets = np.asarray(pd.to_numeric(table[target], errors="coerce"), np.float64)
+    said = table[target].notna() & np.isnan(targets)
+    if said.any():
+        word = table.loc[said, target].iloc[0]
+        raise ValueError(
+            f"read_examples: column {target!r} of {path} holds {word!r}, which is no number; encode it first, as 0 and 1"
+        )
     empty = [] if missing else list(features.columns[features.isna().any(axis=0)])
     empty += [target] if np.isnan(targets).any() else []
     if empty:

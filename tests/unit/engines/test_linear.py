@@ -414,9 +414,7 @@ def check_sweep(problem: Any, cell: Callable[[int], fl.LocalMethod], cells: Any,
     return fused
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in ("fed_ac", "fed_dual_avg") else thorough) for n in SWEEPS]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "fed_ac" else thorough) for n in SWEEPS])
 def test_every_cell_equals_its_own_run(name: str):
     check_sweep(problem("squares"), SWEEPS[name], 13, weights="examples", eval_every=2, **STEPS)
 
@@ -468,7 +466,14 @@ DIVERGENT: dict[str, Callable[[int], fl.LocalMethod]] = {
 
 
 @quiet
-@pytest.mark.parametrize(("name", "intercept"), [("fed_avg", False), ("fed_dual_avg", True), ("fed_mid", False)])
+@pytest.mark.parametrize(
+    ("name", "intercept"),
+    [
+        ("fed_avg", False),
+        pytest.param("fed_dual_avg", True, marks=thorough),
+        pytest.param("fed_mid", False, marks=thorough),
+    ],
+)
 def test_cells_that_diverge_do_so_in_the_same_round_and_disturb_nobody(name: str, intercept: bool):
     """Most of two blocks die, and the others move together."""
     arguments = {"rounds": 12, "local_steps": 6, "batch_size": 1, "eval_every": 3}
@@ -515,6 +520,7 @@ def test_divergence_is_noticed_in_the_same_round():
 # float32
 
 
+@thorough
 def test_float32_stays_close_over_a_thousand_steps():
     with jax.enable_x64(False):
         single = problem(l2=0.02)

@@ -145,6 +145,8 @@ CASES: dict[str, Case] = {
         "average": "rounds",
         "block": 1,
     },
+}
+THOROUGH_CASES: dict[str, Case] = {
     "memory, all clients at once, fewer than devices": lambda: {
         "problem": federation(),
         "method": Corrected(0.01),
@@ -152,8 +154,6 @@ CASES: dict[str, Case] = {
         "clients_per_round": 1,
         "metrics": DISCREPANCY,
     },
-}
-THOROUGH_CASES: dict[str, Case] = {
     "noise instead of data, looked at from inside": lambda: {
         "problem": noisy(),
         "method": METHODS.FedDualAvg(0.1, 1.0, L1),

@@ -238,6 +238,7 @@ def test_the_strength_found_recovers_the_true_support_centrally():
     assert path["density"].iloc[1] > 0
 
 
+@pytest.mark.thorough
 def test_low_rank_experiments_measure_rank_and_validation_error(tmp_path: Path):
     directory = run(tmp_path, "nuclear-3", [*SMALL, 'methods=["FedDualAvg-OSP"]'])
     history = pd.read_parquet(directory / "history.parquet")

@@ -108,6 +108,7 @@ def test_show_lists_both_figures(finished: Path):
     assert "F* = 0.3333407520687" in text.getvalue()
 
 
+@pytest.mark.thorough
 def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch):
     """SIGKILL after some sweeps; those that are finished are not run again, and the results have the same bytes."""
     command = [sys.executable, "-m", "fedlocal.cli", "run", "a9a-1e-3", "--directory", str(tmp_path), "--seeds", "0,1"]
