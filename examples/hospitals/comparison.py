@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import sklearn
+from app.hospitals_app.client_app import training_rows
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -58,11 +59,6 @@ def compare(files: dict[str, Path], results: Path, l1: float) -> None:
         highlight=False,
         soft_wrap=True,
     )
-
-
-def training_rows(hospital: Hospital) -> np.ndarray:
-    """As the hospitals' app has it."""
-    return np.arange(len(hospital.targets)) % 5 > 0
 
 
 def read(results: Path) -> tuple[Model, pd.DataFrame]:

@@ -12,13 +12,12 @@ import sys
 from pathlib import Path
 
 from comparison import compare
-from flwr.app import Context, RecordDict
 from processes import Processes
 
 from fedlocal.data.catalogue import obtain
 from fedlocal.data.heart import HOSPITALS
-from fedlocal.deploy.folder import component, run_config
-from fedlocal.engines.flower import InProcess
+from fedlocal.deploy.folder import run_config
+from fedlocal.deploy.rehearse import rehearse
 
 APP = Path(__file__).parent / "app"
 
@@ -35,11 +34,21 @@ def main() -> None:
     except (ValueError, OSError) as error:
         sys.exit(f"the data are not here and could not be fetched: {error}")
     results = arguments.out.resolve() / "results"
-    (results / "checkpoint.npz").unlink(missing_ok=True)  # of an earlier run
-    (rehearse if arguments.in_process else deploy)(files, results, arguments.rounds)
-    if not (results / "model.npz").exists():
+    for name in ("checkpoint.npz", "history.csv"):  # of an earlier run
+        (results / name).unlink(missing_ok=True)
+    if arguments.in_process:
+        rehearse(APP, list(files.values()), arguments.rounds, results)
+    else:
+        deploy(files, results, arguments.rounds)
+    if not finished(results, arguments.rounds):
         sys.exit(f"the run failed; the logs are in {arguments.out}")
     compare(files, results, l1=run_config(APP)["l1"])
+
+
+def finished(results: Path, rounds: int) -> bool:
+    """Whether the history goes up to the last round; a run that stops early writes what it has."""
+    history = results / "history.csv"
+    return history.exists() and f"\n{rounds}," in history.read_text()
 
 
 def deploy(files: dict[str, Path], results: Path, rounds: int) -> None:
@@ -52,14 +61,6 @@ def deploy(files: dict[str, Path], results: Path, rounds: int) -> None:
                 *("--superlink", address, "--insecure"),
             )
         machine.run(APP, address, f'rounds={rounds} results="{results}"')
-
-
-def rehearse(files: dict[str, Path], results: Path, rounds: int) -> None:
-    """All hospitals in this process."""
-    config = run_config(APP, rounds=rounds, results=str(results))
-    sites = {name: {"data": str(file)} for name, file in files.items()}
-    grid = InProcess(component(APP, "clientapp"), sites, config)
-    component(APP, "serverapp")(grid, Context(0, 0, {}, RecordDict(), config))
 
 
 if __name__ == "__main__":

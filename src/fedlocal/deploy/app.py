@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -10,6 +11,16 @@ from string import Template
 
 from fedlocal.engines.checkpoint import write_atomically
 
+SEEN = "models, losses and numbers of rows"
+SEEN_OF_COLUMNS = ", what the columns are called"
+SEEN_OF_MOMENTS = ", and once, of every column, a site's count, mean and sum of squares"
+MODEL = "`model.npz` (the model)"
+MODEL_OF_FILES = """`coefficients.csv` (weights by column, as fitted and in the columns' units, where the files are tables),
+`model.npz` (the model as fitted, in arrays: x/weights, x/intercept)"""
+SCALING = """
+In `model.npz` are the columns' scaling/mean and scaling/scale, too. The model is one of (column - mean) / scale, or of
+column / scale where the files are LIBSVM's: they stay sparse.
+"""
 TEMPLATES = resources.files("fedlocal.deploy") / "templates"
 
 
@@ -28,6 +39,8 @@ class App:
     address: str  # of the coordinator
     imports: str = ""  # further ones of server_app.py
     start: str = ""  # a Python expression of the starting point; zeros when it is left out
+    standardized: bool = False  # whether columns are brought to common units
+    note: str = ""  # what a user should know of the numbers of a run
 
 
 def write_app(folder: Path, app: App) -> list[Path]:
@@ -38,7 +51,7 @@ def write_app(folder: Path, app: App) -> list[Path]:
     package = f"{re.sub('^(?=[0-9])', 'n', name.replace('-', '_'))}_app"
     files = {
         "pyproject.toml": fill("pyproject.toml", name=name, package=package, title=app.title, config=_toml(app)),
-        "README.md": readme(app, name, package),
+        "README.md": readme(app, folder.resolve().name, name, package),
         f"{package}/__init__.py": f'"""{app.title}."""\n',
         f"{package}/server_app.py": _server(app),
         f"{package}/client_app.py": app.client,
@@ -48,7 +61,7 @@ def write_app(folder: Path, app: App) -> list[Path]:
     return [folder / path for path in files]
 
 
-def readme(app: App, name: str, package: str) -> str:
+def readme(app: App, folder: str, name: str, package: str) -> str:
     """The commands, in order."""
     first, *_, last = (*app.names[:1], *app.names)
     who = f"--site {first} --data {first}.csv" if app.data else f"--partition {first}"
@@ -57,8 +70,13 @@ def readme(app: App, name: str, package: str) -> str:
     return fill(
         "README.md",
         title=app.title,
+        folder=shlex.quote(folder),
         name=name,
         package=package,
+        note=f"\n{app.note}\n" if app.note else "",
+        seen=SEEN + (SEEN_OF_COLUMNS if app.data else "") + (SEEN_OF_MOMENTS if app.standardized else ""),
+        model=MODEL_OF_FILES if app.data else MODEL,
+        scaling=SCALING if app.standardized else "",
         sites=", ".join(app.names) if app.data else f"partitions {first} to {last} of the experiment's data",
         first=first,
         who=who,

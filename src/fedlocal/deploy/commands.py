@@ -13,6 +13,7 @@ from fedlocal.deploy.wish import Wish, site_names
 
 commands = typer.Typer()
 console = Console()
+BADLY = "the rehearsal did not go well"
 FolderArgument = Annotated[Path, typer.Argument(help="The app's folder, as `fedlocal deploy` wrote it.")]
 
 
@@ -26,7 +27,9 @@ def deploy(
     sites: Annotated[
         str | None, typer.Option(help="What the sites are called, e.g. north,south; a number for some experiments.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="The column to predict, in tables.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The column to predict, in tables; leave it out for LIBSVM and npz files.")
+    ] = None,
     task: Annotated[str | None, typer.Option(help=f"{' or '.join(TASKS)}; logistic if left out.")] = None,
     experiment: Annotated[
         str | None,
@@ -39,27 +42,35 @@ def deploy(
         float | None,
         typer.Option(
             help=f"Of the sites' steps. If left out {safe_step_size('logistic'):g} for logistic and "
-            f"{safe_step_size('least-squares'):g} for least-squares, which is 1/L at worst for standardised data of up to 199 "
-            "columns: safe, and slow for few columns. `fedlocal advise` on one site's file finds a better one."
+            f"{safe_step_size('least-squares'):g} for least-squares (a bit less with --l2), a starting point for up to 199 "
+            "standardised columns: slow for few columns, and maybe too large for sparse files. `fedlocal advise` on one site's "
+            "file finds a better one. Experiments have their own where the text names some."
         ),
     ] = None,
-    server_step_size: Annotated[float | None, typer.Option(help="Of the coordinator; 1 if left out.")] = None,
+    server_step_size: Annotated[
+        float | None, typer.Option(help="Of the coordinator; 1, or the experiment's, if left out.")
+    ] = None,
     l1: Annotated[
         float | None,
         typer.Option(help="Strength of an l1 penalty; 0 if left out, or found by the text's rule (a minute)."),
     ] = None,
     l2: Annotated[float | None, typer.Option(help="Strength of an l2 penalty; 0 if left out.")] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="How often sites and coordinator exchange; 100 if left out.")
+        int | None,
+        typer.Option(help="How often sites and coordinator exchange; 100, or the experiment's, if left out."),
     ] = None,
-    local_steps: Annotated[int | None, typer.Option(help="Steps of a site in a round; 10 if left out.")] = None,
+    local_steps: Annotated[
+        int | None, typer.Option(help="Steps of a site in a round; 10 for files if left out.")
+    ] = None,
     local_epochs: Annotated[int | None, typer.Option(help="Or passes of a site over its rows in a round.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows per step; all of the site's if left out.")] = None,
     weights: Annotated[str | None, typer.Option(help="examples: sites count by their rows; uniform: equally.")] = None,
     min_clients: Annotated[
-        int | None, typer.Option(help="A round counts if so many sites answer; all if left out.")
+        int | None, typer.Option(help="A round counts if so many sites answer; all that it asks if left out.")
     ] = None,
-    standardize: Annotated[bool, typer.Option(help="Bring columns to mean 0 and variance 1 over all sites.")] = True,
+    standardize: Annotated[
+        bool, typer.Option(help="Bring columns of files to mean 0 and variance 1 over all sites.")
+    ] = True,
     seed: Annotated[int, typer.Option(min=0, help="Everything random is a function of this number.")] = 0,
     address: Annotated[
         str, typer.Option(help="Where sites will find the coordinator.")
@@ -75,6 +86,8 @@ def deploy(
         _say_and_stop(error)
     for file in files:
         _say(f"wrote {file}")
+    if app.note:
+        _say(app.note)
     _say(f"next: read {folder / 'README.md'}; it has the commands in order, a rehearsal first")
 
 
@@ -118,15 +131,23 @@ def rehearse(
     from fedlocal.report.tables import table
 
     try:
-        history, events = run(folder, data or [], rounds)
-    except (ValueError, TypeError, OSError, TooFewSites, FloatingPointError) as error:
+        rehearsal = run(folder, data or [], rounds)
+    except (ValueError, TypeError, OSError) as error:
         _say_and_stop(error)
+    except TooFewSites:
+        _say_and_stop(f"{BADLY}: too few sites answered; why not is said above", code=1)
+    except FloatingPointError as error:
+        _say_and_stop(f"{BADLY}: {error}", code=1)
     except KeyboardInterrupt:
         _say("stopped")
         raise typer.Exit(130) from None
-    console.print(table(history, "What the sites' losses came to"))
-    console.print(table(events, "What happened"))
-    _say("the rehearsal went well; nothing was kept")
+    console.print(table(rehearsal.history, "What the sites' losses came to"))
+    console.print(table(rehearsal.events, "What happened"))
+    if troubles := rehearsal.troubles():
+        _say_and_stop(f"{BADLY}: {'; '.join(troubles)}", code=1)
+    once = len(rehearsal.history) < 2
+    said = "ran; whether the objective falls takes --rounds 2 to see" if once else "went well"
+    _say(f"the rehearsal {said}; nothing was kept")
 
 
 @commands.command(
@@ -164,6 +185,6 @@ def _say(text: Any) -> None:
     console.print(escape(str(text)), highlight=False, soft_wrap=True)
 
 
-def _say_and_stop(error: Exception) -> NoReturn:
+def _say_and_stop(error: Exception | str, code: int = 2) -> NoReturn:
     console.print(f"[red]{escape(str(error))}[/]", highlight=False, soft_wrap=True)
-    raise typer.Exit(2)
+    raise typer.Exit(code)

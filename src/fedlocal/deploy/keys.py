@@ -1,6 +1,7 @@
 """Keys: a certificate for the coordinator, and a key pair by which a site is known. Only their owner can read private ones."""
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -25,11 +26,11 @@ def write_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> 
         raise ValueError(
             "keys: a certificate needs the coordinator's name or address, e.g. --host coordinator.example.org"
         )
+    names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     files = [folder / name for name in ("ca.pem", "ca.key", "server.pem", "server.key")]
     _prepare(folder, files)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     root = _certificate(AUTHORITY, authority, authority, days, _rights(authority=True))
-    names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
     own = _certificate(hosts[0], server, authority, days, [*_rights(authority=False), (names, False)])
     for path, certificate in ((files[0], root), (files[2], own)):
         path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -71,6 +72,8 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
+        if not re.fullmatch(r"[A-Za-z0-9_*.-]+", host):
+            raise ValueError(f"keys: --host must be a name or an address, without a port, got {host!r}") from None
         return x509.DNSName(host)
 
 

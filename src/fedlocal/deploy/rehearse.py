@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from flwr.app import Context, RecordDict
 
 from fedlocal.data.files import TABLES
 from fedlocal.deploy.folder import component, run_config
 from fedlocal.engines.flower import InProcess
+
+ROUNDING = 1e-9  # a relative change this small is none
 
 
 class Rehearsal(NamedTuple):
@@ -19,21 +22,46 @@ class Rehearsal(NamedTuple):
     history: pd.DataFrame
     events: pd.DataFrame
 
+    def troubles(self) -> list[str]:
+        """What did not go well."""
+        events = zip(self.events["site"], self.events["what"], strict=True)
+        found = [f"{site} {what}".strip() for site, what in events if what != "connected"]
+        objective = self.history["objective"].to_numpy(np.float64)
+        if not len(objective) or not np.isfinite(objective).all():
+            found.append("the objective is not finite; try smaller step sizes")
+        elif objective[-1] > objective[0] + ROUNDING * abs(objective[0]):
+            found.append(f"the objective grew from {objective[0]:.6g} to {objective[-1]:.6g}; try smaller step sizes")
+        return list(dict.fromkeys(found))
 
-def rehearse(folder: Path, files: Sequence[Path] = (), rounds: int | None = None) -> Rehearsal:
-    """Run the app's ServerApp against its ClientApp: everything but the network. Nothing is kept.
+
+def rehearse(
+    folder: Path, files: Sequence[Path] = (), rounds: int | None = None, results: Path | None = None
+) -> Rehearsal:
+    """Run the app's ServerApp against its ClientApp: everything but the network. What it writes is kept if `results` says where.
 
     `files` are those of the sites, in their order, or one that plays all of them; none for an experiment's app.
     """
     config = run_config(folder, **({} if rounds is None else {"rounds": rounds}))
     sites = _nodes(config["sites"], [Path(file).resolve() for file in files])
     _check_columns(files)
-    with tempfile.TemporaryDirectory() as results:
-        config |= {"results": results, "patience": 0.0}
+    if {"eval-every", "rounds"} <= config.keys():
+        config["eval-every"] = max(
+            1, min(config["eval-every"], config["rounds"] // 2)
+        )  # twice, to see the objective fall
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary) if results is None else results
+        config |= {"results": str(place), "patience": 0.0}
         grid = InProcess(component(folder, "clientapp"), sites, config)
         component(folder, "serverapp")(grid, Context(0, 0, {}, RecordDict(), config))
-        read = [pd.read_csv(Path(results) / name, keep_default_na=False) for name in ("history.csv", "events.csv")]
-    return Rehearsal(*read)
+        return Rehearsal(_history(place / "history.csv"), pd.read_csv(place / "events.csv", keep_default_na=False))
+
+
+def _history(file: Path) -> pd.DataFrame:
+    """Where no loss was finite the file has not even columns."""
+    try:
+        return pd.read_csv(file)
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame(columns=pd.Index(["round", "objective"]))
 
 
 def _nodes(sites: str | int, files: list[Path]) -> dict[str, dict[str, Any]]:

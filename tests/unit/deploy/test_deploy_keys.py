@@ -77,3 +77,16 @@ def test_keys_of_what(tmp_path: Path):
     said = CliRunner().invoke(cli, ["keys", str(tmp_path)])
     assert said.exit_code == 2
     assert "give --host" in said.output
+
+
+@pytest.mark.parametrize("host", ["here.org:8000", "127.0.0.1:8000", "[::1]", "https://here.org"])
+def test_a_host_with_a_port_is_refused(tmp_path: Path, host: str):
+    """A certificate for it would match nothing."""
+    said = CliRunner().invoke(cli, ["keys", str(tmp_path / "k"), "--host", host])
+    assert said.exit_code == 2
+    assert f"without a port, got {host!r}" in " ".join(said.output.split())
+    assert not (tmp_path / "k").exists()
+
+
+def test_addresses_of_both_kinds_are_hosts(tmp_path: Path):
+    assert len(write_certificates(tmp_path, ["::1", "127.0.0.1"])) == 4

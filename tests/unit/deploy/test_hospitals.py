@@ -15,7 +15,9 @@ from fedlocal.data.heart import HOSPITALS, read_hospital
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "hospitals"
 DATA = Path(__file__).parents[4] / "shared" / "data"
-HERE = pytest.mark.skipif(not (DATA / "heart").exists(), reason="the hospitals' files are in ../shared/data, not here")
+REAL = {name: DATA / "heart" / f"processed.{name}.data" for name in HOSPITALS}
+HERE = all(file.exists() for file in REAL.values())
+needs_files = pytest.mark.skipif(not HERE, reason="the hospitals' files are in ../shared/data, not here")
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def example(monkeypatch: pytest.MonkeyPatch):
     import run
 
     yield run, comparison
-    for name in ("run", "comparison", "processes"):
+    for name in ("run", "comparison", "processes", "app", "app.hospitals_app", "app.hospitals_app.client_app"):
         del sys.modules[name]
 
 
@@ -63,32 +65,41 @@ def check(files: dict[str, Path], results: Path, rounds: int) -> None:
     assert (results / "hospitals.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_hospitals_on_small_files(tmp_path: Path, example, capsys: pytest.CaptureFixture[str]):
-    run, comparison = example
+def small(folder: Path) -> dict[str, Path]:
     rng = np.random.default_rng(0)
-    files = {name: tmp_path / f"{name}.data" for name in HOSPITALS}
+    files = {name: folder / f"{name}.data" for name in HOSPITALS}
     for file, rows in zip(files.values(), (30, 25, 20, 40), strict=True):
         file.write_text(patients(rng, rows))
-    run.rehearse(files, tmp_path / "results", rounds=6)
+    return files
+
+
+def test_hospitals_do_what_the_simulator_does(tmp_path: Path, example, capsys: pytest.CaptureFixture[str]):
+    """On the real files, where they are."""
+    run, comparison = example
+    files = REAL if HERE else small(tmp_path)
+    run.rehearse(run.APP, list(files.values()), 6, tmp_path / "results")
     comparison.compare(files, tmp_path / "results", l1=0.02)
     check(files, tmp_path / "results", 6)
+    assert run.finished(tmp_path / "results", 6)
+    assert not run.finished(tmp_path / "results", 60)
     assert "round 6 of 6: objective" in capsys.readouterr().out
 
 
-@HERE
+@needs_files
+@pytest.mark.thorough
 def test_hospitals_come_close_to_the_pooled_fit(tmp_path: Path, example):
     """60 rounds on the real files: the same columns matter, with nearly the same weights, as scikit-learn finds."""
     run, comparison = example
-    files = {name: DATA / "heart" / f"processed.{name}.data" for name in HOSPITALS}
-    run.rehearse(files, tmp_path / "results", rounds=60)
-    comparison.compare(files, tmp_path / "results", l1=0.02)
-    check(files, tmp_path / "results", 60)
+    run.rehearse(run.APP, list(REAL.values()), 60, tmp_path / "results")
+    comparison.compare(REAL, tmp_path / "results", l1=0.02)
+    check(REAL, tmp_path / "results", 60)
     federated, history = comparison.read(tmp_path / "results")
-    pooled, optimum = comparison.fit({name: read_hospital(file) for name, file in files.items()}, 0.02)
+    pooled, optimum = comparison.fit({name: read_hospital(file) for name, file in REAL.items()}, 0.02)
     assert 0 < history["objective"].iloc[-1] - optimum < 2e-4
     assert np.abs(federated.weights - pooled.weights).max() < 0.04
 
 
+@pytest.mark.thorough
 def test_hospitals_without_data_say_so(tmp_path: Path):
     unreachable = {"https_proxy": "http://127.0.0.1:9", "FEDLOCAL_DATA": str(tmp_path), "HOME": str(tmp_path)}
     done = subprocess.run(
@@ -103,10 +114,10 @@ def test_hospitals_without_data_say_so(tmp_path: Path):
     assert "the data are not here and could not be fetched" in done.stderr
 
 
-@HERE
+@needs_files
 @pytest.mark.thorough
 def test_hospitals_in_processes_of_their_own(tmp_path: Path):
     command = [sys.executable, str(EXAMPLE / "run.py"), "--data", str(DATA), "--rounds", "3", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
-    check({name: DATA / "heart" / f"processed.{name}.data" for name in HOSPITALS}, tmp_path / "results", 3)
+    check(REAL, tmp_path / "results", 3)

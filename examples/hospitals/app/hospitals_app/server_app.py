@@ -1,5 +1,6 @@
 """The coordinator: it averages what the hospitals answer, and never sees a patient."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -7,7 +8,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 import fedlocal as fl
-from fedlocal.data.heart import HOSPITALS
 from fedlocal.deploy import talk_plainly
 from fedlocal.engines.flower import Outcome, Strategy, start
 
@@ -28,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
     )
     strategy = Strategy(
         method,
-        sites=HOSPITALS,
+        sites=config["sites"].split(","),
         rounds=config["rounds"],
         local_steps=config["local-steps"],
         weights="examples",
@@ -38,5 +38,8 @@ def main(grid: Grid, context: Context) -> None:
         standardize=True,
         checkpoint=str(results / "checkpoint.npz"),
     )
-    start(strategy, grid)
-    Outcome.of(strategy).save(results)
+    try:
+        start(strategy, grid, timeout=config["timeout"])
+    finally:  # also of a run that stops early
+        with suppress(RuntimeError):  # there is nothing to save where no hospital was met
+            Outcome.of(strategy).save(results)
