@@ -14,6 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 DAYS = 825
 AUTHORITY = "fedlocal authority"
+OWN_HOSTS = ("localhost", "127.0.0.1")  # by which parts of Flower on the coordinator's machine reach each other
 
 
 def write_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> list[Path]:
@@ -26,7 +27,8 @@ def write_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> 
         raise ValueError(
             "keys: a certificate needs the coordinator's name or address, e.g. --host coordinator.example.org"
         )
-    names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+    everybody = dict.fromkeys([*hosts, *OWN_HOSTS])
+    names = x509.SubjectAlternativeName([_general_name(host) for host in everybody])
     files = [folder / name for name in ("ca.pem", "ca.key", "server.pem", "server.key")]
     _prepare(folder, files)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flwr.app import Context, Message, MessageType
 
-from fedlocal.deploy.folder import component
+from fedlocal.deploy.folder import component, run_config
 from fedlocal.deploy.talk import talk_plainly
 from fedlocal.engines.flower.client import site_name
 from fedlocal.engines.flower.jobs import PREFIX
@@ -89,10 +89,22 @@ def node_values(name: str | None, data: Path | None, partition: int | None) -> d
     return {name: value for name, value in values.items() if value is not None}
 
 
+def check_place(folder: Path, node: dict[str, str | int]) -> None:
+    """A site must be one of those that the app's pyproject.toml names, and have a file where the app reads one."""
+    sites = run_config(folder).get("sites")
+    if not isinstance(sites, str):
+        return
+    if node.get("site") not in sites.split(","):
+        raise ValueError(f"site: --site must be one of {sites.replace(',', ', ')}, got {node.get('site')!r}")
+    if "data" not in node:
+        raise ValueError("site: this app reads a file; give --data")
+
+
 def run(folder: Path, node: dict[str, str | int], connection: Connection, say: Say = log.info) -> int:
     """Take part until the site is stopped; an exit code. A site that is refused tries again: the coordinator may not know its key
     yet, and one that died counts as connected for up to a minute."""
     arguments = [*connection.arguments(), "--node-config", node_config(node)]
+    check_place(folder, node)
     app = told(component(folder, "clientapp"), say)
     talk_plainly()
     while True:

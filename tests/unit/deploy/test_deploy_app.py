@@ -175,7 +175,7 @@ def test_commands_of_the_readme_exist(tmp_path: Path, which: str):
 
 
 def test_commands_of_the_readme_name_the_folder_as_it_is(tmp_path: Path):
-    """A connection's name has fewer letters than a folder's may have."""
+    """And the connection is not called like it: Flower would take it for the folder."""
     text = (write(tmp_path / "Heart study's", "usual") / "README.md").read_text()
     lines = text.replace("\\\n", "").splitlines()
     commands = [
@@ -183,8 +183,8 @@ def test_commands_of_the_readme_name_the_folder_as_it_is(tmp_path: Path):
     ]
     folders = [words[2] for words in commands if words[1] in ("rehearse", "site", "run")]
     assert folders == ["Heart study's"] * 5
-    assert ["flwr", "run", "Heart study's", "heart-study-s", "--stream"] in commands
-    assert "    [superlink.heart-study-s]" in lines
+    assert ["flwr", "run", "Heart study's", "coordinator", "--stream"] in commands
+    assert "    [superlink.coordinator]" in lines
 
 
 @pytest.mark.parametrize(

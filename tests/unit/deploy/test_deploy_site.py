@@ -42,14 +42,14 @@ def play(monkeypatch: pytest.MonkeyPatch):
         waiting, said, slept = list(nodes), [], []
 
         def run_site(app: object, arguments: list[str], hear: object) -> int:
-            assert arguments == ["--superlink", "127.0.0.1:1", "--insecure", "--node-config", 'site="a"']
+            assert arguments == ["--superlink", "127.0.0.1:1", "--insecure", "--node-config", 'site="a" data="/d.csv"']
             code, words = waiting.pop(0)
             hear(f"\x1b[92mINFO \x1b[0m: {words}\n")  # type: ignore
             return code
 
         monkeypatch.setattr(sites, "run_site", run_site)
         monkeypatch.setattr(sites.time, "sleep", slept.append)
-        code = run(folder, {"site": "a"}, HERE, said.append)
+        code = run(folder, {"site": "a", "data": "/d.csv"}, HERE, said.append)
         assert not waiting
         return code, said, slept
 
@@ -94,6 +94,8 @@ def test_what_trying_again_would_not_mend_ends(folder: Path, play, words: str, m
         (["--site", "a", "--insecure", "--key", "a.key"], "give --insecure or certificates and a key, not both"),
         (["--site", "a", "--root-certificates", "none.pem"], "--root-certificates: there is no file none.pem"),
         (["--site", "a", "--insecure", "--superlink", "x"], "--superlink must be HOST:PORT, got 'x'"),
+        (["--site", "z", "--insecure"], "--site must be one of a, b, got 'z'"),
+        (["--site", "a", "--insecure"], "this app reads a file; give --data"),
     ],
 )
 def test_wrong_arguments_are_refused_in_one_sentence(folder: Path, words: list[str], message: str):
