@@ -46,7 +46,6 @@ CASES: dict[str, tuple[Callable[[], Any], int, int]] = {  # problem, rounds, mos
     "sites that differ": (synthetic_logistic, 50, 32),
     "badly scaled regression": (synthetic_regression, 40, 32),
 }
-MAIN = {"sites that differ"}
 
 
 def errors(problem: Any, build: Callable[..., Any], step_sizes: Any, rounds: int, steps: int, optimum: float) -> Any:
@@ -60,7 +59,8 @@ def errors(problem: Any, build: Callable[..., Any], step_sizes: Any, rounds: int
     return np.nan_to_num(np.mean(ends, axis=0), nan=np.inf)
 
 
-@pytest.mark.parametrize("name", [n if n in MAIN else pytest.param(n, marks=pytest.mark.thorough) for n in CASES])
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", CASES)
 def test_choice_is_near_the_best_of_an_exhaustive_sweep(name: str):
     make, rounds, most = CASES[name]
     problem = make()

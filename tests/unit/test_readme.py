@@ -22,7 +22,16 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("code", PYTHON, ids=["first", "own_data", "sweep", "bounds", "advice", "shadow"])
+NAMES = ["first", "own_data", "sweep", "bounds", "advice", "shadow"]  # `fedlocal advise` shows what "advice" does
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, id=name, marks=pytest.mark.thorough if name == "advice" else ())
+        for name, code in zip(NAMES, PYTHON, strict=True)
+    ],
+)
 def test_python_in_the_readme_runs(code: str):
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -34,6 +34,8 @@ from fedlocal.solvers.gram import Gram, gather
 SIZES = (7, 30, 13)
 D = 6
 
+THOROUGH = pytest.mark.thorough
+
 
 def table(features: tuple[int, ...] = (D,), labels: bool = False) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
@@ -128,8 +130,8 @@ def in_cvxpy(shape: tuple[int, ...], penalty: Any) -> float:
     [
         (GroupL1(0.3, groups=[0, 0, 1, 1, 2, 2]), lambda w: 0.3 * sum(cp.norm2(w[i : i + 2]) for i in (0, 2, 4))),
         (L1Ball(1.0), lambda w: [cp.norm1(w) <= 1.0]),
-        (L2Ball(0.7), lambda w: [cp.norm2(w) <= 0.7]),
-        (Simplex(1.5), lambda w: [w >= 0, cp.sum(w) == 1.5]),
+        pytest.param(L2Ball(0.7), lambda w: [cp.norm2(w) <= 0.7], marks=THOROUGH),
+        pytest.param(Simplex(1.5), lambda w: [w >= 0, cp.sum(w) == 1.5], marks=THOROUGH),
     ],
     ids=["group", "l1 ball", "l2 ball", "simplex"],
 )
@@ -206,7 +208,7 @@ def test_lasso_on_columns_as_they_come():
 
 
 @pytest.mark.parametrize("psi", [Zero(), L1(0.1), SquaredL2(0.1), NonNegative(), Box(-0.2, 0.2)])
-@pytest.mark.parametrize("largest", [1.0, 1e3])
+@pytest.mark.parametrize("largest", [pytest.param(1.0, marks=THOROUGH), 1e3])
 def test_columns_in_other_units_and_constant_ones(psi, largest):
     """Income in other units, a column that repeats the intercept: against bounded least squares or coordinate descent."""
     X, y = records(constant=True)
@@ -226,7 +228,13 @@ def test_columns_in_other_units_and_constant_ones(psi, largest):
     assert solution.objective == pytest.approx(reference, rel=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"intercept": True}, {"intercept": False}, {"intercept": True, "l2": 0.01}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"intercept": True},
+        *(pytest.param(o, marks=THOROUGH) for o in ({"intercept": False}, {"intercept": True, "l2": 0.01})),
+    ],
+)
 def test_logistic_on_columns_as_they_come(options):
     """An l1 norm whose strength is small against income; the gap proves the solution."""
     X, y = records()
@@ -296,7 +304,7 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("name", [n if n in ("l1", "group") else pytest.param(n, marks=THOROUGH) for n in NORMS])
 def test_zero_strength_is_where_weights_appear(name):
     limit = zero_strength(squares(), NORMS[name])
     assert limit > 0

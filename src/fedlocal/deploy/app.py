@@ -19,8 +19,8 @@ MODEL_OF_FILES = """`coefficients.csv` (weights by column, as fitted and in the 
 `model.npz` (the model as fitted, in arrays: x/weights, x/intercept)"""
 SCALING = """
 In `model.npz` are the columns' scaling/mean and scaling/scale, too. The model is one of (column - mean) / scale, or of
-column / scale where the files are LIBSVM's: they stay sparse. To predict: the sum of in_units times column, plus the intercept, with
-the mean in place of a missing value; 1 / (1 + exp(-score)) is a probability.
+column / scale where the files are LIBSVM's: they stay sparse. To predict: the sum of in_units times column, plus the
+intercept, with the mean in place of a missing value; 1 / (1 + exp(-score)) is a probability.
 """
 TEMPLATES = resources.files("fedlocal.deploy") / "templates"
 

@@ -65,7 +65,8 @@ def _run_with_kills(folder: Path, kills: int, rng: random.Random) -> int:
     return kills
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kills", [1, 8])
 def test_a_killed_coordinator_continues_to_the_same_bits(kills: int, tmp_path: Path):
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "whole"), str(tmp_path / "whole.npz")]
     subprocess.run(command, check=True, timeout=120)

@@ -167,7 +167,7 @@ def test_the_p_norm_link_passes_through_zero(strength: float, osp: bool):
 
 @pytest.mark.parametrize("psi", [L1, fl.regularizers.Zero()], ids=["l1", "zero"])
 @pytest.mark.parametrize("h", [fl.mirrors.DiagonalQuadratic(1.0), fl.mirrors.PNorm(2.0)], ids=["diagonal", "p_norm"])
-@pytest.mark.parametrize("method", [fl.methods.FedMiD, fl.methods.FedDualAvg])
+@pytest.mark.parametrize("method", [pytest.param(fl.methods.FedMiD, marks=pytest.mark.thorough), fl.methods.FedDualAvg])
 def test_the_geometry_of_the_2_norm_is_euclidean(method: Any, h: fl.MirrorMap, psi: fl.Regularizer):
     sampling = {"local_steps": 2, "batch_size": 2, "weights": "examples"}
     assert closeness(final(method(ETA, 0.7, psi, h), **sampling), final(method(ETA, 0.7, psi), **sampling)) < 1e-12
