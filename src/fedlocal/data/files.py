@@ -99,9 +99,9 @@ def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str 
     if sites is not None and np.any(pd.isna(table[sites].to_numpy())):
         raise ValueError(f"read_examples: column {sites!r} of {path} has empty cells; every row needs a site")
     targets = np.asarray(pd.to_numeric(table[target], errors="coerce"), np.float64)
-    said = table[target].notna() & np.isnan(targets)
-    if said.any():
-        word = table.loc[said, target].iloc[0]
+    said = np.flatnonzero(table[target].notna().to_numpy() & np.isnan(targets))
+    if said.size:
+        word = table[target].iloc[said[0]]
         raise ValueError(
             f"read_examples: column {target!r} of {path} holds {word!r}, which is no number; encode it first, as 0 and 1"
         )

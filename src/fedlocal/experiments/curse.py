@@ -88,7 +88,9 @@ def models(settings: Curse, name: str, seed: int) -> pd.DataFrame:
     p = plan.normalized_weights(cohort)
     server = jax.tree.map(jnp.asarray, before.server)
     walk = jax.jit(local_steps, static_argnums=3)
-    messages, _, _ = walk(problem, method, plan, None, 1.0, server, plan.round_key(last), last, None, cohort, p, ())
+    messages, _, _ = walk(
+        problem, method, plan, None, 1.0, server, plan.round_key(last), last, None, None, cohort, p, ()
+    )
     rows, clients = [], []
     for i in range(len(cohort)):
         message = jax.tree.map(lambda a, i=i: a[i], messages)

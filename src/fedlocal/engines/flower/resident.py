@@ -15,21 +15,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode, SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
-from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
-from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 POLL_SECONDS = 0.2
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
+ONE_AT_A_TIME = threading.Lock()  # apps need not know of threads
 Answer = Callable[[Message, Context], Message]  # a ClientApp, for example
 log = logging.getLogger("fedlocal")
 
@@ -69,21 +72,25 @@ def serve(app: Answer, address: str, going: Callable[[], bool]) -> None:
             time.sleep(POLL_SECONDS)
             continue
         if task.HasField("task") and task.token:
-            _answer(app, address, task.token)
+            threading.Thread(target=_answer, args=(app, address, task.token), daemon=True).start()
         else:
             time.sleep(POLL_SECONDS)
     tasks.close()
 
 
 def _answer(app: Answer, address: str, token: str) -> None:
-    """One message: fetch it, answer it, and say that it is done."""
+    """One message: fetch it, answer it, and say that it is done.
+
+    In a thread of its own, for a message of a run that was killed may never arrive whole, and Flower waits for it for hours.
+    """
     client = _client(address, 5, RuntimeTokenHttpInterceptor(token))
-    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heartbeat = HeartbeatSender(lambda: _beat(client))
     heartbeat.start()
     try:
         message, context, _, _ = pull_task_input(client)
         try:
-            reply = app(message, context)
+            with ONE_AT_A_TIME:
+                reply = app(message, context)
         except Exception as error:
             log.exception("the message was not answered")
             reason = f"{type(error).__name__}; the log of the site says more"
@@ -97,10 +104,16 @@ def _answer(app: Answer, address: str, token: str) -> None:
         client.close()
 
 
+def _beat(client: RuntimeHttpClient) -> bool:
+    """Say that a message is being worked on. (Flower's own function ends the process when the coordinator's run has ended.)"""
+    with suppress(httpx.HTTPError):
+        client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+    return True
+
+
 def _client(address: str, tries: int, *more: Any) -> RuntimeHttpClient:
     interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), *more]
-    retries = make_simple_http_retry_invoker()
-    retries.max_tries = tries
+    retries = RetryInvoker(lambda: exponential(max_delay=2), httpx.TransportError, tries, None)
     return RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=True,  # it does not leave this machine
