@@ -65,7 +65,7 @@ def story(tmp_path_factory):
         assert runs[0].wait(600) == "finished:failed"
         kept = s.progress("strict", STRICT)[0]
         s.site("b").node_id()
-        again = [s.run("strict", **strict), s.run("steady", **steady)]
+        again = [s.run("strict", **{**strict, "patience": 300}), s.run("steady", **steady)]
         assert [run.wait(600) for run in again] == ["finished:completed"] * 2, s.link.logs()
         yield Story(s, struck, kept, runs[0].log())
 
