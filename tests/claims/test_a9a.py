@@ -46,6 +46,7 @@ def losses(
     return dict(zip(step_sizes, result.score("loss", "best"), strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "local_steps", "step_sizes"),
     [

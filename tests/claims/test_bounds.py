@@ -748,6 +748,7 @@ def check_convex(bound_fn: Callable[..., Bound], kind: str, name: str, settings:
     return largest
 
 
+@pytest.mark.thorough
 def test_convex_fed_ac_one():
     cuts = [(4, 16), (16, 4), (16, 16)]  # K R >= 24
     settings = [Setting(clients=M, rounds=R, local_steps=K) for M in (1, 16) for K, R in cuts]

@@ -96,7 +96,7 @@ def test_the_model_is_that_of_the_sites_that_took_part(story: Story):
 
 def test_a_run_that_needs_all_sites_gives_up_and_is_finished_later(story: Story):
     assert 1 <= story.kept < ROUNDS
-    told = f"2 of 3 sites answered, 3 are needed, and after 5 s patience is over; {story.kept} rounds are kept in "
+    told = f"2 of 3 sites answered, 3 are needed, and after 5 s patience is over; not there: b; {story.kept} rounds are kept in "
     assert told in story.complaint
     assert resumed_after(story.stage, "strict", STRICT) == [story.kept]
     events = story.stage.events("strict", STRICT)

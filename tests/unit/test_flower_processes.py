@@ -82,6 +82,7 @@ def test_a_node_key_is_one_that_flower_reads(tmp_path):
     assert try_load_public_key(key.public) == known
 
 
+@pytest.mark.thorough
 def test_a_superlink_and_its_node_are_gone_after_the_block(tmp_path, capsys):
     with pytest.raises(ZeroDivisionError):
         _fail_while_all_run(tmp_path)

@@ -38,7 +38,14 @@ def test_python_in_the_readme_runs(code: str):
     assert result.stdout.strip()
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c[0] == "fedlocal" and c[1] != "demo"], ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(c, id=" ".join(c), marks=pytest.mark.thorough if c[1] == "advise" else ())
+        for c in COMMANDS
+        if c[0] == "fedlocal" and c[1] != "demo"
+    ],
+)
 def test_fedlocal_commands_in_the_readme_run(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     where = ["--directory", str(tmp_path)] if command[1] in ("run", "advise") and command[2] != "--help" else []

@@ -142,6 +142,7 @@ def test_least_squares_against_cvxpy(psi, penalty):
     assert solution.objective == pytest.approx(in_cvxpy((D,), penalty), rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_nuclear_norm_against_cvxpy():
     problem = fl.problems.MatrixSensing(federation(*table((4, 3))))
     solution = centralized(problem, Nuclear(3.0), weights="examples")
@@ -180,6 +181,7 @@ def test_blocks_of_the_gram_matrix_add_up(monkeypatch):
     np.testing.assert_allclose(gather(problem, weights).linear, whole.linear, rtol=1e-13)
 
 
+@pytest.mark.thorough
 def test_fewer_examples_than_parameters_goes_through_the_data(monkeypatch):
     problem = fl.problems.LeastSquares(federation(*table((60,))))
     monkeypatch.setattr(Gram, "value_and_gradient", None)  # would fail if it were asked
@@ -269,6 +271,7 @@ def test_groups_and_a_penalised_intercept_keep_their_coordinates():
     )
 
 
+@pytest.mark.thorough
 def test_softmax_and_matrices_on_columns_as_they_come():
     X, y = records()
     data = fl.FederatedData.from_clients([(X, np.digitize(y, np.quantile(y, [0.3, 0.6])))])

@@ -46,6 +46,7 @@ def simulated(folder):
     return fl.simulate(problem, method, rounds=ROUNDS, local_epochs=2, batch_size=5, weights="examples", seed=4)
 
 
+@pytest.mark.thorough
 def test_two_sites_with_tls_and_keys_do_what_the_simulator_does(tables):
     folder = tables / "study"
     options = ["--sites", ",".join(SITES), "--target", "ill", "--l1", 0.02, "--rounds", ROUNDS, "--local-epochs", 2]

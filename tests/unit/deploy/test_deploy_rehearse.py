@@ -47,6 +47,7 @@ def test_a_rehearsal_does_what_the_simulator_does(tmp_path: Path):
     assert events["what"].tolist() == ["connected", "connected"]
 
 
+@pytest.mark.thorough
 def test_an_experiment_is_the_experiment(tmp_path: Path):
     wish = Wish(sites=("2",), method="FedAc", client_step_size=0.2, local_steps=4, rounds=3)
     write_app(tmp_path / "speed", experiment_app("a9a-1e-3", wish))

@@ -414,6 +414,7 @@ def check_sweep(problem: Any, cell: Callable[[int], fl.LocalMethod], cells: Any,
     return fused
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "fed_ac" else thorough) for n in SWEEPS])
 def test_every_cell_equals_its_own_run(name: str):
     check_sweep(problem("squares"), SWEEPS[name], 13, weights="examples", eval_every=2, **STEPS)
@@ -465,6 +466,7 @@ DIVERGENT: dict[str, Callable[[int], fl.LocalMethod]] = {
 }
 
 
+@pytest.mark.thorough
 @quiet
 @pytest.mark.parametrize(
     ("name", "intercept"),

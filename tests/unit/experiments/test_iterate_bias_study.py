@@ -25,6 +25,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return experiments.run("iterate-bias", overrides=SMALL, root=root, console=Console(file=io.StringIO()))
 
 
+@pytest.mark.thorough
 def test_the_paper_scale_is_the_captions():
     settings = load("iterate-bias", "paper")
     assert isinstance(settings, IterateBias)
@@ -32,6 +33,7 @@ def test_the_paper_scale_is_the_captions():
     assert (settings.steps, settings.repeats) == ([128, 256, 512, 1024], 65536)
 
 
+@pytest.mark.thorough
 def test_the_instance_of_the_scaling_is_one_that_the_theorem_allows():
     """Q <= L^2 / (12 K sigma) for k < K and eta <= 1 / (2 L)."""
     for scale in ("quick", "paper"):
@@ -40,6 +42,7 @@ def test_the_instance_of_the_scaling_is_one_that_the_theorem_allows():
         assert max(s.step_size, *s.step_sizes) <= 1 / (2 * s.smoothness)
 
 
+@pytest.mark.thorough
 def test_verdicts(finished: Path):
     verdicts = json.loads((finished / "report.json").read_text())["verdicts"]
     said = {entry["claim"]: entry["outcome"] for entry in verdicts}
@@ -53,6 +56,7 @@ def test_verdicts(finished: Path):
     assert sum(outcome == HOLDS for outcome in said.values()) == len(said) - 2
 
 
+@pytest.mark.thorough
 def test_the_table_is_that_of_the_samples(finished: Path):
     table, samples = pd.read_parquet(finished / "table.parquet"), pd.read_parquet(finished / "samples.parquet")
     assert len(samples) == 3000
@@ -63,12 +67,14 @@ def test_the_table_is_that_of_the_samples(finished: Path):
         assert abs(row["mean"] - row["exact_mean"]) < 4 * row["standard_error"]
 
 
+@pytest.mark.thorough
 def test_parts_are_small(finished: Path):
     parts = {path.stem for path in (finished / "parts").iterdir()}
     grown = {f"scaling-{name}-{axis}" for name in ("piecewise", "log_cosh") for axis in ("steps", "step_size")}
     assert parts == {"samples-0", "constant-0", "constant-1"} | grown
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("share", "tight"), [(0.98, True), (0.5, False)])
 def test_a_constant_that_is_not_reached_is_not_called_the_best(finished: Path, share: float, tight: bool):
     table, scales = pd.read_parquet(finished / "table.parquet"), pd.read_parquet(finished / "scaling.parquet")
@@ -78,6 +84,7 @@ def test_a_constant_that_is_not_reached_is_not_called_the_best(finished: Path, s
     assert ("cannot be improved" in said.measured) == tight
 
 
+@pytest.mark.thorough
 def test_figures_are_there(finished: Path):
     for name in ("figure", "figure-growth", "figure-constant"):
         assert (finished / f"{name}.png").read_bytes().startswith(b"\x89PNG")
