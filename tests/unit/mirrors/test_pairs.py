@@ -127,6 +127,7 @@ def test_single_precision_stays_and_agrees_with_double(name: str, psi_name: str)
     np.testing.assert_allclose(single, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.thorough
 @every_pair
 def test_vmaps_over_points_steps_and_numbers(name: str, psi_name: str):
     factors = np.array([0.8, 1.0, 1.2])
