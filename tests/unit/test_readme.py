@@ -41,7 +41,11 @@ def test_python_in_the_readme_runs(code: str):
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(c, id=" ".join(c), marks=pytest.mark.thorough if c[1] == "advise" else ())
+        pytest.param(
+            c,
+            id=" ".join(c),
+            marks=pytest.mark.thorough if c[1:] and c[1:3] in (["advise", "a9a"], ["run", "lasso-1"]) else (),
+        )
         for c in COMMANDS
         if c[0] == "fedlocal" and c[1] != "demo"
     ],
