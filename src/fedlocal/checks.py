@@ -13,11 +13,20 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, Tracer)
 
 
-def number(owner: str, name: str, value: Any, *, above: float | None = None, at_least: float | None = None) -> Any:
+def number(
+    owner: str,
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> Any:
     """Return `value` as a weakly typed number (or as it is when it is an array), or say what is wrong with it."""
     if is_traced(value):
         return value
     wanted = f"> {above:g}" if above is not None else f">= {at_least:g}" if at_least is not None else "a finite number"
+    wanted += "" if at_most is None else f" and <= {at_most:g}"
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
@@ -25,6 +34,8 @@ def number(owner: str, name: str, value: Any, *, above: float | None = None, at_
     fine = np.isfinite(array)
     if above is not None:
         fine &= array > above
+    if at_most is not None:
+        fine &= array <= at_most
     if at_least is not None:
         fine &= array >= at_least
     if not fine.all():

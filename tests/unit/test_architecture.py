@@ -16,7 +16,7 @@ LAYERS = [
     {"engines"},
     {"report"},
     {"theory"},
-    {"experiments"},
+    {"experiments", "estimators"},
     {"deploy"},
     {"cli"},
 ]

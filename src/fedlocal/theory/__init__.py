@@ -47,6 +47,7 @@ from fedlocal.theory.local_model import LocalModel
 from fedlocal.theory.lower_bounds import fed_avg_lower_bound, lower_bound_curvature
 from fedlocal.theory.minibatch_bounds import best_of_two, minibatch_sgd_bound, single_client_sgd_bound
 from fedlocal.theory.rates import rates, rounds_for_linear_speedup
+from fedlocal.theory.step_sizes import largest_step_size
 
 __all__ = [
     "Advice",
@@ -91,6 +92,7 @@ __all__ = [
     "fourth_order_discrepancy_bound",
     "iterate_bias_lower_bound",
     "iterate_bias_upper_bound",
+    "largest_step_size",
     "lower_bound_curvature",
     "minibatch_ac_sgd_bound",
     "minibatch_sgd_bound",

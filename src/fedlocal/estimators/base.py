@@ -1,0 +1,160 @@
+"""What all estimators share: their parameters, sites and weights of examples, and what a fit leaves behind."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, column_or_1d
+
+from fedlocal import checks
+from fedlocal.certificates import Certificate
+from fedlocal.core import Regularizer, Separable
+from fedlocal.estimators.fits import Fit
+from fedlocal.estimators.local_rounds import METHODS, SMOOTH, LocalWork
+from fedlocal.estimators.losses import Loss
+from fedlocal.estimators.task import Effort, Start, Task
+from fedlocal.progress import ProgressBar
+from fedlocal.regularizers import SquaredL2, Zero
+
+WEIGHTS = ("examples", "sites")
+NEWTON = "prox_newton"
+
+
+parameters = dataclass(repr=False, eq=False, kw_only=True)  # writes the constructor that scikit-learn asks for
+
+
+@parameters
+class FederatedModel(BaseEstimator):
+    """A linear model over sites; concrete ones say which loss and which penalty."""
+
+    fit_intercept: bool = True  # never penalised
+    weights: str = "examples"  # "examples": every example counts alike, the pooled fit; "sites": every site
+    standardize: bool = False  # columns by means and variances over all sites; dense ones are centred, too
+    method: str = NEWTON  # or a local method, which comes first: "fed_dual_avg", "fed_mid", "fed_avg", "fed_ac"
+    local_steps: int = 10  # full local gradients in a round of the local method
+    local_rounds: int = 100  # at most
+    client_step_size: float | None = None  # None: the largest that the local method's theorems allow
+    server_step_size: float | None = None  # None: 1
+    finish: bool = True  # whether rounds of Newton follow the local ones until tol is reached
+    tol: float = 1e-10  # duality gap relative to the loss without weights; KKT residual where there is no gap
+    max_iter: int = 100  # Newton iterations
+    warm_start: bool = False  # from the last fit
+
+    def _task(self, X: Any, targets: np.ndarray, sites: np.ndarray, sample_weight: np.ndarray, loss: Loss) -> Task:
+        """The examples, ready to be fitted; `sites` are numbers, `sample_weight` one number per example."""
+        checks.choice(self._name, "weights", self.weights, WEIGHTS)
+        checks.number(self._name, "tol", self.tol, above=0)
+        total = np.bincount(sites, sample_weight)
+        kept = np.flatnonzero(sample_weight > 0) if (sample_weight == 0).any() else slice(None)
+        X, targets, sites, sample_weight = X[kept], targets[kept], sites[kept], sample_weight[kept]
+        _, sites = np.unique(sites, return_inverse=True)
+        share = sample_weight / total.sum()
+        if self.weights == "sites":
+            own = np.bincount(sites, sample_weight)
+            share = sample_weight / own[sites] / len(own)
+        return Task.of(
+            X,
+            targets,
+            share,
+            sites,
+            loss,
+            intercept=bool(self.fit_intercept),
+            standardize=bool(self.standardize),
+            tol=self.tol,
+        )
+
+    def _effort(self, psi: Regularizer | Separable) -> Effort:
+        """How to fit, checked."""
+        name, work = self._name, None
+        checks.choice(name, "method", self.method, (NEWTON, *METHODS))
+        max_iter = checks.whole(name, "max_iter", self.max_iter)
+        if self.method != NEWTON:
+            steps = checks.whole(name, "local_steps", self.local_steps)
+            rounds = checks.whole(name, "local_rounds", self.local_rounds)
+            for step_size in ("client_step_size", "server_step_size"):
+                if getattr(self, step_size) is not None:
+                    checks.number(name, step_size, getattr(self, step_size), above=0)
+            self._check_method(psi)
+            work = LocalWork(self.method, self.weights, steps, rounds, self.client_step_size, self.server_step_size)
+        return Effort(work, bool(self.finish), max_iter)
+
+    def _check_method(self, psi: Regularizer | Separable) -> None:
+        if isinstance(psi, Separable):
+            raise ValueError(f"{self._name}: positive=True needs method={NEWTON!r}, got {self.method!r}")
+        if self.method in SMOOTH and not isinstance(psi, (Zero, SquaredL2)):
+            raise ValueError(
+                f"{self._name}: method={self.method!r} has no regulariser and needs a smooth penalty (l2 or none); "
+                "'fed_dual_avg', 'fed_mid' and 'prox_newton' have one"
+            )
+        if self.method == "fed_ac" and isinstance(psi, Zero):
+            raise ValueError(f"{self._name}: method='fed_ac' needs a strongly convex objective: give penalty='l2'")
+
+    def _sites_and_weights(self, X: Any, sites: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The number of each example's site, and one weight per example; sets `sites_`."""
+        n = X.shape[0]
+        labels = np.zeros(n, int) if sites is None else column_or_1d(sites)
+        if len(labels) != n:
+            raise ValueError(
+                f"{self._name}: sites must have one label per example, got {len(labels)} labels for {n} examples"
+            )
+        if pd.isna(labels).any():
+            raise ValueError(f"{self._name}: sites must be known for every example, got a missing label")
+        self.sites_, codes = np.unique(labels, return_inverse=True)
+        checked = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not checked.sum() > 0:
+            raise ValueError(f"{self._name}: sample_weight must have at least one number above zero, got only zeros")
+        return codes, checked
+
+    def _fit(self, task: Task, psi: Regularizer | Separable, shape: tuple[int, ...]) -> Start:
+        """Fit, warn, and keep what all estimators keep; the weights and intercepts in the user's units are returned."""
+        effort, sent = self._effort(psi), task.pool.sent
+        history: list[dict[str, Any]] = []
+        with ProgressBar(self._name, effort.looks) as bar:
+
+            def watch(phase: str, found: Certificate, x: np.ndarray) -> None:
+                row: dict[str, Any] = {"round": sent.rounds, "phase": phase, "objective": found.objective}
+                row |= {"kkt_residual": found.kkt_residual, "duality_gap": found.duality_gap}
+                row |= {"nonzeros": int(np.count_nonzero(x)), "sent": sent.numbers_up + sent.numbers_down}
+                history.append(row)
+                bar.advance_to(len(history), f"objective {found.objective:.6g}")
+
+            fit = task.fit(psi, shape, self._start(task), effort, watch)
+        if not fit.converged:
+            self._warn(task, fit)
+        self.n_iter_, self.certificate_, self.communication_ = max(1, fit.iterations), fit.certificate, sent
+        self.history_ = pd.DataFrame(history).astype({"duality_gap": float})
+        return task.in_units(fit)
+
+    def _start(self, task: Task) -> Start:
+        """Where a fit begins: at the last one, if it is to be warm and there is one of this size."""
+        coef, outputs = getattr(self, "coef_", None), task.pool.loss.outputs
+        if not self.warm_start or coef is None or np.size(coef) != task.pool.width * outputs:
+            return task.start()
+        return task.start(np.reshape(coef, (outputs, -1)).T, np.atleast_1d(self.intercept_))  # pyright: ignore
+
+    def _warn(self, task: Task, fit: Fit) -> None:
+        found, goal = fit.certificate, task.goal
+        if found.duality_gap is not None:
+            is_at = f"a duality gap of {found.duality_gap:.3g}, {goal.tol * goal.value:.3g} asked for"
+        else:
+            is_at = f"a KKT residual of {found.kkt_residual:.3g}, {goal.tol * (1 + goal.gradient):.3g} asked for"
+        more = "max_iter" if self.method == NEWTON or self.finish else "local_rounds, or finish=True"
+        warnings.warn(
+            f"{self._name}: stopped after {fit.iterations} iterations at {is_at} (tol={self.tol:g}); "
+            f"try more {more}, a larger tol, or standardize=True",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -1,0 +1,217 @@
+"""Strengths chosen by cross-validation, one site left out at a time where there are several."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import LeaveOneGroupOut, check_cv
+
+from fedlocal import checks
+from fedlocal.core import Regularizer, Separable
+from fedlocal.estimators.base import parameters
+from fedlocal.estimators.linear import FederatedRegressor, elastic_net
+from fedlocal.estimators.logistic import FederatedLogisticRegression
+from fedlocal.estimators.losses import Squares
+from fedlocal.estimators.task import Effort, Start, Task
+from fedlocal.progress import ProgressBar
+
+
+def folds(owner: str, cv: Any, X: Any, y: np.ndarray, sites: np.ndarray, classifier: bool) -> list[tuple[Any, Any]]:
+    """Rows to fit and rows to test: `cv` as in scikit-learn with the sites as groups; None leaves one site out at a time, or
+    takes 5 folds where there is one site only."""
+    if cv is None and len(np.unique(sites)) > 1:
+        cv = LeaveOneGroupOut()
+    splitter: Any = check_cv(cv, y, classifier=classifier)  # pyright: ignore[reportArgumentType]
+    splits = list(splitter.split(X, y, sites))
+    if classifier:
+        everything = np.unique(y)
+        for number, (train, _) in enumerate(splits):
+            if len(np.unique(y[train])) < len(everything):
+                raise ValueError(
+                    f"{owner}: fold {number} has no example of some class to learn from; give another cv, such as "
+                    "sklearn.model_selection.StratifiedKFold"
+                )
+    return splits
+
+
+def along_path(
+    task: Task, penalties: Sequence[Regularizer | Separable], shape: tuple[int, ...], effort: Effort
+) -> Iterator[Start]:
+    """The model of each penalty, from the strongest to the weakest, each fit started where the one before ended."""
+    start = task.start()
+    for psi in penalties:
+        fit = task.fit(psi, shape, start, effort, lambda *_: None)
+        start = fit.x, fit.b
+        yield task.in_units(fit)
+
+
+def zero_strength(task: Task, groups: Callable[[np.ndarray], np.ndarray] = np.abs) -> float:
+    """The smallest strength at which a norm leaves no weights: the dual norm of the gradient without weights.
+
+    `groups` turns a gradient into the norms of its groups.
+    """
+    _, b = task.start()
+    _, scores = task.pool.best_intercept(np.zeros((len(task.pool.targets), len(b))), b)
+    return float(np.max(groups(task.pool.gradient(task.pool.weighted_slopes(scores)))))
+
+
+def strengths(owner: str, name: str, wanted: Any, largest: float, eps: float) -> np.ndarray:
+    """Strengths from large to small: those that are wanted, or that many from the largest to eps times it."""
+    if np.ndim(wanted):
+        each = [float(checks.number(owner, name, value, at_least=0)) for value in np.asarray(wanted, float)]
+        return np.sort(each)[::-1]
+    count = checks.whole(owner, name, wanted)
+    smallest = checks.number(owner, "eps", eps, above=0, at_most=1) * largest
+    if largest <= np.finfo(float).resolution:  # nothing to be explained: every strength gives no weights
+        return np.full(count, np.finfo(float).resolution)
+    return np.geomspace(largest, smallest, count)
+
+
+@parameters
+class FederatedRegressorCV(FederatedRegressor):
+    """Regression with alpha chosen by cross-validation."""
+
+    eps: float = 1e-3
+    alphas: Any = 100
+    cv: Any = None
+    positive: bool = False
+
+    def _ratio(self) -> float:
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedRegressorCV":
+        """Choose alpha, then fit to all examples; arguments as in `FederatedLasso.fit`."""
+        weighted = sample_weight is not None
+        X, y = self._validated(X, y)
+        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
+        task, ratio = self._task(X, y, codes, sample_weight, Squares()), self._ratio()
+        largest = zero_strength(task, (lambda g: np.maximum(-g, 0)) if self.positive else np.abs) / ratio
+        self.alphas_ = strengths(self._name, "alphas", self.alphas, largest, self.eps)
+        penalties = [elastic_net(float(a) * ratio, float(a) * (1 - ratio), self.positive) for a in self.alphas_]
+        effort, shape = self._effort(penalties[0]), (X.shape[1],)
+        splits = folds(self._name, self.cv, X, y, codes, classifier=False)
+        errors, sizes = np.empty((len(self.alphas_), len(splits))), np.ones(len(splits))
+        with ProgressBar(self._name, errors.size) as bar:
+            for number, (train, test) in enumerate(splits):
+                part = self._task(X[train], y[train], codes[train], sample_weight[train], Squares())
+                for i, (x, b) in enumerate(along_path(part, penalties, shape, effort)):
+                    residuals = np.asarray(X[test] @ x[:, 0]) + b - y[test]
+                    errors[i, number] = np.average(residuals**2, weights=sample_weight[test])
+                    bar.advance_to(number * len(penalties) + i + 1, f"fold {number + 1} of {len(splits)}")
+                sizes[number] = sample_weight[test].sum() if weighted else 1.0
+        self.mse_path_ = errors
+        best = int(np.argmin(np.average(errors, axis=1, weights=sizes)))
+        self.alpha_ = float(self.alphas_[best])
+        self._fit_psi(task, penalties[best])
+        return self
+
+
+@parameters
+class FederatedLassoCV(FederatedRegressorCV):
+    r"""`FederatedLasso` with alpha chosen by cross-validation, as in scikit-learn's `LassoCV`.
+
+    Parameters:
+        alphas: numbers to choose from, or how many of them: from the one at which all weights are zero down to eps times it.
+        cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
+    All others are those of `FederatedLasso`. Attributes, beside its own: `alpha_`, which has the least mean squared error,
+    averaged over the folds; `alphas_` from large to small; `mse_path_` (alphas, folds).
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
+    >>> model = FederatedLassoCV(alphas=10).fit(X, X[:, 0] + 0.1 * rng.normal(size=60), sites=sites)
+    >>> model.mse_path_.shape, round(model.coef_[0], 1)
+    ((10, 3), 1.0)
+    """
+
+    def _ratio(self) -> float:
+        return 1.0
+
+
+@parameters
+class FederatedElasticNetCV(FederatedRegressorCV):
+    r"""`FederatedElasticNet` with alpha chosen by cross-validation; all else as in `FederatedLassoCV`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
+    >>> model = FederatedElasticNetCV(alphas=[0.01, 10.0]).fit(X, X[:, 0] + 0.1 * rng.normal(size=60), sites=sites)
+    >>> model.alpha_
+    0.01
+    """
+
+    l1_ratio: float = 0.5
+
+    def _ratio(self) -> float:
+        return checks.number(self._name, "l1_ratio", self.l1_ratio, above=0, at_most=1)
+
+
+@parameters
+class FederatedLogisticRegressionCV(FederatedLogisticRegression):
+    r"""`FederatedLogisticRegression` with C chosen by cross-validation, as in scikit-learn's `LogisticRegressionCV`.
+
+    Parameters:
+        Cs: numbers to choose from, or how many of them: from the one up to which all weights are zero to 1/eps times it; with
+            penalty="l2", which leaves no weight at zero, from 1e-4 to 1e4.
+        cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
+        scoring: as in scikit-learn; None is accuracy.
+    All others are those of `FederatedLogisticRegression`, where C is not used. Attributes, beside its own: `C_`, which has the
+    best score, averaged over the folds; `Cs_` from small to large; `scores_` (Cs, folds).
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
+    >>> model = FederatedLogisticRegressionCV("l1", Cs=5).fit(X, X[:, 0] > 0, sites=sites)
+    >>> model.scores_.shape, int(np.argmax(np.abs(model.coef_)))
+    ((5, 3), 0)
+    """
+
+    Cs: Any = 10
+    eps: float = 1e-3
+    cv: Any = None
+    scoring: Any = None
+
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegressionCV":
+        """Choose C, then fit to all examples; arguments as in `FederatedLogisticRegression.fit`."""
+        if not isinstance(self.penalty, str):
+            raise ValueError(
+                f"{self._name}: penalty must have a strength: 'l1', 'l2', 'elasticnet' or 'group', got {self.penalty!r}"
+            )
+        X, labels, sample_weight = self._validated(X, y, sample_weight)
+        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
+        total = float(sample_weight.sum())
+        task = self._classes_task(X, labels, codes, sample_weight)
+        self.Cs_ = self._candidates(task, total)
+        psi = self._psi(task, self.Cs_[0], total)
+        effort, splits = self._effort(psi), folds(self._name, self.cv, X, labels, codes, classifier=True)
+        self.scores_ = np.empty((len(self.Cs_), len(splits)))
+        with ProgressBar(self._name, self.scores_.size) as bar:
+            for number, (train, test) in enumerate(splits):
+                part = self._classes_task(X[train], labels[train], codes[train], sample_weight[train])
+                own = float(sample_weight[train].sum())
+                penalties = [self._psi(part, C, own) for C in self.Cs_]
+                for i, model in enumerate(along_path(part, penalties, self._shape(part), effort)):
+                    self.scores_[i, number] = self._scored(model, X[test], labels[test], sample_weight[test])
+                    bar.advance_to(number * len(penalties) + i + 1, f"fold {number + 1} of {len(splits)}")
+        self.C_ = float(self.Cs_[np.argmax(self.scores_.mean(axis=1))])
+        self._fit_psi(task, self._psi(task, self.C_, total))
+        return self
+
+    def _candidates(self, task: Task, total: float) -> np.ndarray:
+        """Values of C, from small to large."""
+        if self.penalty == "l2" and not np.ndim(self.Cs):
+            return np.logspace(-4, 4, checks.whole(self._name, "Cs", self.Cs))
+        norms: Callable[[np.ndarray], np.ndarray] = np.abs
+        if self.penalty == "group":
+            labels = np.ravel(self._groups(task))
+            norms = lambda g: np.sqrt(np.bincount(labels, g.ravel() ** 2))  # noqa: E731
+        ratio = self.l1_ratio if self.penalty == "elasticnet" else 1.0
+        if np.ndim(self.Cs):
+            return np.sort([checks.number(self._name, "Cs", C, above=0) for C in self.Cs])
+        return 1 / (strengths(self._name, "Cs", self.Cs, zero_strength(task, norms) / ratio, self.eps) * total)
+
+    def _scored(self, model: Start, X: Any, labels: np.ndarray, sample_weight: np.ndarray) -> float:
+        """The score of weights and intercepts on a fold."""
+        fitted: Any = FederatedLogisticRegression()
+        fitted.coef_, fitted.intercept_ = model[0].T, model[1]
+        fitted.classes_, fitted.n_features_in_ = self.classes_, X.shape[1]
+        scorer = get_scorer("accuracy" if self.scoring is None else self.scoring)
+        return float(scorer(fitted, X, self.classes_[labels], sample_weight=sample_weight))

@@ -1,0 +1,48 @@
+"""What every optimiser of a pool returns, reports while it runs, and stops at."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlocal.certificates import Certificate
+from fedlocal.estimators.pool import Pool
+
+Watch = Callable[[str, Certificate, np.ndarray], None]  # phase, certificate, weights
+
+
+@dataclass
+class Fit:
+    """Where an optimiser ended."""
+
+    x: np.ndarray  # (d, outputs) weights of the pool's features
+    b: np.ndarray  # (outputs,) intercepts for them
+    certificate: Certificate
+    iterations: int
+    converged: bool
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When to stop: at a gap of tol times the loss of a model without weights; where no gap is known, at a KKT residual of
+    tol times (1 + the norm of that model's gradient)."""
+
+    tol: float
+    value: float  # loss of the best intercepts alone
+    gradient: float  # norm of the gradient there
+
+    @classmethod
+    def of(cls, pool: Pool, tol: float) -> "Goal":
+        b = np.zeros(pool.loss.outputs)
+        _, scores = pool.best_intercept(np.zeros((len(pool.targets), len(b))), b)
+        pool.sent.exchange(1, 1 + pool.width * len(b))
+        return cls(tol, pool.value(scores), float(np.linalg.norm(pool.gradient(pool.weighted_slopes(scores)))))
+
+    def reached(self, found: Certificate) -> bool:
+        if found.duality_gap is not None:
+            return found.duality_gap <= self.tol * max(self.value, np.finfo(float).tiny)
+        return found.kkt_residual <= self.tol * (1 + self.gradient)
+
+    def precision(self, found: Certificate) -> float:
+        """How precise a step has to be: the more, the nearer the goal is."""
+        return float(np.clip(1e-2 * (found.kkt_residual / (1e-300 + self.gradient)) ** 1.5, 1e-15, 1e-3))

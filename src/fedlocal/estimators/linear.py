@@ -1,0 +1,136 @@
+"""Regression over sites: least squares without a penalty, Lasso, elastic net."""
+
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedlocal import checks
+from fedlocal.core import Regularizer, Separable
+from fedlocal.estimators.base import FederatedModel, parameters
+from fedlocal.estimators.losses import Squares
+from fedlocal.regularizers import L1, ElasticNet, SquaredL2, Zero
+
+
+@parameters
+class FederatedRegressor(RegressorMixin, FederatedModel):
+    """Regression with one target."""
+
+    def _psi(self) -> Regularizer | Separable:
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedRegressor":
+        """Fit to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        X, y = self._validated(X, y)
+        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
+        self._fit_psi(self._task(X, y, codes, sample_weight, Squares()), self._psi())
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(n,) predictions."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return np.asarray(X @ self.coef_) + self.intercept_
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+        return X, np.asarray(y, np.float64)
+
+    def _fit_psi(self, task: Any, psi: Regularizer | Separable) -> None:
+        x, b = self._fit(task, psi, (task.pool.width,))
+        self.coef_, self.intercept_ = x[:, 0], float(b[0])
+
+
+@parameters
+class FederatedLinearRegression(FederatedRegressor):
+    r"""Least squares over sites: min over x, b of sum_i w_i (a_i'x + b - y_i)^2 / 2.
+
+    `positive` keeps the weights at zero or above. All else is as in `FederatedLasso`.
+
+    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([1.0, 3.0, 5.0, 7.0])
+    >>> model = FederatedLinearRegression().fit(X, y, sites=["north", "north", "south", "south"])
+    >>> model.coef_.round(6).tolist(), round(model.intercept_, 6)
+    ([2.0], 1.0)
+    """
+
+    positive: bool = False
+
+    def _psi(self) -> Regularizer | Separable:
+        return Separable(lower=0.0) if self.positive else Zero()
+
+
+@parameters
+class FederatedElasticNet(FederatedRegressor):
+    r"""Elastic net over sites: min over x, b of
+        sum_i w_i (a_i'x + b - y_i)^2 / 2 + alpha l1_ratio ||x||_1 + alpha (1 - l1_ratio) / 2 ||x||^2.
+
+    With one target this is scikit-learn's `ElasticNet` of the pooled data. All else is as in `FederatedLasso`.
+
+    >>> X, y = np.eye(2), np.array([3.0, 0.0])
+    >>> FederatedElasticNet(0.5, l1_ratio=1.0, fit_intercept=False).fit(X, y).coef_.round(6).tolist()
+    [2.0, 0.0]
+    """
+
+    alpha: float = field(default=1.0, kw_only=False)
+    l1_ratio: float = 0.5
+    positive: bool = False
+
+    def _psi(self) -> Regularizer | Separable:
+        alpha = checks.number(self._name, "alpha", self.alpha, at_least=0)
+        ratio = checks.number(self._name, "l1_ratio", self.l1_ratio, at_least=0, at_most=1)
+        return elastic_net(alpha * ratio, alpha * (1 - ratio), self.positive)
+
+
+@parameters
+class FederatedLasso(FederatedRegressor):
+    r"""Lasso over sites: min over x, b of sum_i w_i (a_i'x + b - y_i)^2 / 2 + alpha ||x||_1.
+
+    The weights w_i sum to one: alike for all examples with weights="examples", which is scikit-learn's `Lasso` of the pooled
+    data; alike for all sites with weights="sites". `sample_weight` multiplies them.
+
+    Parameters:
+        alpha: strength of the penalty.
+        positive: weights at zero or above.
+        fit_intercept: an intercept, never penalised.
+        weights: "examples" or "sites".
+        standardize: bring columns to variance one first, with means and variances over all sites; `coef_` is in the units of X.
+        method: "prox_newton", by which sites send gradients and the curvature of few weights; or a local method, of which
+            `local_rounds` rounds come first: "fed_dual_avg", "fed_mid" ("fed_avg", "fed_ac" where the penalty is smooth).
+        local_steps, local_rounds: full local gradients per round, and rounds, of a local method.
+        client_step_size, server_step_size: of a local method; None: the largest that its theorems allow, and 1.
+        finish: whether "prox_newton" goes on where the local method ended, until tol is reached.
+        tol: the fit stops at a duality gap of tol times the loss of a model without weights; where there is no gap, at a KKT
+            residual of tol times (1 + the norm of that model's gradient). ConvergenceWarning says that it did not get there.
+        max_iter: most iterations of "prox_newton".
+        warm_start: begin where the last fit ended.
+
+    Attributes:
+        coef_, intercept_: the model.
+        sites_: labels of the sites.
+        certificate_: objective, KKT residual, duality gap.
+        history_: DataFrame of the certificate and of what was sent, a row per look.
+        communication_: exchanges with the server, and numbers that each site received and sent.
+        n_iter_, n_features_in_, feature_names_in_: as in scikit-learn.
+
+    >>> X, y = np.eye(2), np.array([3.0, 0.0])
+    >>> model = FederatedLasso(0.5, fit_intercept=False).fit(X, y, sites=["a", "b"])
+    >>> model.coef_.round(6).tolist(), model.certificate_.duality_gap < 1e-8
+    ([2.0, 0.0], True)
+    """
+
+    alpha: float = field(default=1.0, kw_only=False)
+    positive: bool = False
+
+    def _psi(self) -> Regularizer | Separable:
+        return elastic_net(checks.number(self._name, "alpha", self.alpha, at_least=0), 0.0, self.positive)
+
+
+def elastic_net(l1: float, l2: float, positive: bool) -> Regularizer | Separable:
+    """l1 ||x||_1 + l2/2 ||x||^2, of weights that may have to be positive."""
+    if positive:
+        return Separable(l1=l1, l2=l2, lower=0.0)
+    if l2 == 0:
+        return L1(l1) if l1 > 0 else Zero()
+    return ElasticNet(l1, l2) if l1 > 0 else SquaredL2(l2)

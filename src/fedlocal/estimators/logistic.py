@@ -1,0 +1,138 @@
+"""Classification over sites: logistic regression of two and of more classes."""
+
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedlocal import checks
+from fedlocal.core import Regularizer
+from fedlocal.estimators.base import FederatedModel, parameters
+from fedlocal.estimators.linear import elastic_net
+from fedlocal.estimators.losses import Logistic, Softmax
+from fedlocal.estimators.task import Task
+from fedlocal.regularizers import GroupL1, Zero
+
+PENALTIES = ("l1", "l2", "elasticnet", "group")
+
+
+@parameters
+class FederatedClassifier(ClassifierMixin, FederatedModel):
+    """Classes from scores that are linear in the features."""
+
+    class_weight: Any = None
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """(n,) scores of the second class, or (n, classes)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(n,) classes."""
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(n, classes) probabilities."""
+        scores = self.decision_function(X)
+        return softmax(np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores, axis=1)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """(n, classes) logarithms of the probabilities."""
+        return np.log(self.predict_proba(X))
+
+    def _validated(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, Any]:
+        """Features, numbers of the classes, weights with those of the classes in them; sets `classes_`."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{self._name}: y must have at least two classes, got only one class, {self.classes_[0]!r}"
+            )
+        if self.class_weight is not None:
+            each = compute_sample_weight(self.class_weight, y)
+            sample_weight = each if sample_weight is None else each * np.asarray(sample_weight)
+        return X, labels, sample_weight
+
+    def _classes_task(self, X: Any, labels: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray) -> Task:
+        """The examples with the loss for this number of classes."""
+        if len(self.classes_) == 2:
+            return self._task(X, 2.0 * labels - 1.0, codes, sample_weight, Logistic())
+        return self._task(X, labels, codes, sample_weight, Softmax(len(self.classes_)))
+
+    def _fit_psi(self, task: Task, psi: Regularizer) -> None:
+        x, b = self._fit(task, psi, self._shape(task))
+        # a number added to all intercepts of a softmax changes nothing: their mean is zero here
+        self.coef_, self.intercept_ = np.ascontiguousarray(x.T), b if len(b) == 1 else b - b.mean()
+
+    def _shape(self, task: Task) -> tuple[int, ...]:
+        """Shape of the weights, as a regulariser sees them."""
+        outputs = task.pool.loss.outputs
+        return (task.pool.width, outputs) if outputs > 1 else (task.pool.width,)
+
+
+@parameters
+class FederatedLogisticRegression(FederatedClassifier):
+    r"""Logistic regression over sites, softmax for more than two classes:
+        min over x, b of sum_i w_i loss(a_i'x + b, y_i) + strength psi(x),   strength = 1 / (C n).
+
+    That is scikit-learn's objective over C n, on the pooled data; with `sample_weight`, n is their sum.
+    `penalty` is one of
+        "l1": ||x||_1; "l2": ||x||^2 / 2; "elasticnet": l1_ratio ||x||_1 + (1 - l1_ratio) / 2 ||x||^2; None: none;
+        "group": the sum of the norms of the groups of features that `groups` (d,) labels, over all classes;
+        a regulariser of `fl.regularizers` for the weights, (d,) or (d, classes), such as a constraint: NonNegative(), Box(-1, 1),
+        L1Ball(3.0); it is taken as it is, and C is not used.
+    Other parameters and attributes are those of `FederatedLasso`, `class_weight` that of scikit-learn.
+
+    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["well", "ill", "well", "ill"])
+    >>> model = FederatedLogisticRegression("l1", C=10.0).fit(X, y, sites=["north", "north", "south", "south"])
+    >>> model.predict([[0.0]]).tolist(), model.certificate_.duality_gap < 1e-7
+    (['well'], True)
+    """
+
+    penalty: Any = field(default="l2", kw_only=False)
+    C: float = 1.0
+    l1_ratio: float = 0.5
+    groups: Any = None
+
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegression":
+        """Fit to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        X, labels, sample_weight = self._validated(X, y, sample_weight)
+        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
+        task = self._classes_task(X, labels, codes, sample_weight)
+        self._fit_psi(task, self._psi(task, self.C, float(sample_weight.sum())))
+        return self
+
+    def _psi(self, task: Task, C: float, total: float) -> Regularizer:
+        """The penalty for a C and a sum of the examples' weights."""
+        if isinstance(self.penalty, Regularizer):
+            return self.penalty
+        if self.penalty is None:
+            return Zero()
+        checks.choice(self._name, "penalty", self.penalty, PENALTIES)
+        strength = 1 / (checks.number(self._name, "C", C, above=0) * total)
+        if self.penalty == "group":
+            return GroupL1(strength, self._groups(task))
+        ratios = {"l1": 1.0, "l2": 0.0, "elasticnet": self.l1_ratio}
+        ratio = checks.number(self._name, "l1_ratio", ratios[self.penalty], at_least=0, at_most=1)
+        psi: Any = elastic_net(strength * ratio, strength * (1 - ratio), positive=False)
+        return psi
+
+    def _groups(self, task: Task) -> np.ndarray:
+        labels = np.asarray([] if self.groups is None else self.groups)
+        if labels.shape != (task.pool.width,):
+            raise ValueError(
+                f"{self._name}: groups must have one label per feature ({task.pool.width}) for penalty='group', "
+                f"got {'None' if self.groups is None else f'shape {labels.shape}'}"
+            )
+        _, numbers = np.unique(labels, return_inverse=True)
+        outputs = task.pool.loss.outputs
+        return numbers if outputs == 1 else np.repeat(numbers[:, None], outputs, axis=1)

@@ -1,0 +1,128 @@
+"""The step of a Newton iteration: the minimum of a quadratic model plus the penalty, found at the server alone."""
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from fedlocal.engines.compiled import compiled
+from fedlocal.estimators.penalties import Penalty, SumPenalty
+from fedlocal.solvers.smooth import solve_semidefinite
+
+SWEEPS = 8  # of coordinate descent before an attempt at the exact solution on its support; doubled every time
+ATTEMPTS = 12
+PROXIMAL_STEPS = 20_000
+
+
+def minimize_model(
+    matrix: np.ndarray, free: np.ndarray, g: np.ndarray, v0: np.ndarray, penalty: Penalty, precision: float
+) -> np.ndarray:
+    """argmin_v g'(v - v0) + 1/2 (v - v0)'matrix (v - v0) + psi(v); coordinates that are not free have no curvature and stay.
+
+    `free` tells which coordinates have curvature. Smooth: a linear system. A sum over coordinates: coordinate descent, with
+    exact solutions on its support in between. Any other psi: accelerated proximal gradient. These two stop when their changes
+    are `precision` times the solution.
+    """
+    if not isinstance(penalty, SumPenalty):
+        return _proximal(matrix, g, v0, penalty, precision)
+    v, inside = v0.copy(), np.flatnonzero(free | (penalty.l2 > 0))
+    part = np.ascontiguousarray(matrix[np.ix_(inside, inside)]) if len(inside) < len(v0) else matrix
+    v[inside] = (
+        _smooth(part, g[inside], v0[inside], penalty.l2)
+        if penalty.smooth
+        else (_by_coordinates(part, g[inside], v0[inside], penalty, precision))
+    )
+    return v
+
+
+def _smooth(matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, l2: float) -> np.ndarray:
+    return v0 - _solve(matrix + l2 * np.eye(len(v0)), g + l2 * v0)
+
+
+def _solve(matrix: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """The solution of a semidefinite system whose columns may have very different sizes."""
+    size = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    return solve_semidefinite(matrix / size / size[:, None], g / size) / size
+
+
+def _by_coordinates(
+    matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, penalty: SumPenalty, precision: float
+) -> np.ndarray:
+    v, r = v0.copy(), g.copy()  # r: the model's gradient at v
+    terms = penalty.l1, penalty.l2, penalty.lower, penalty.upper
+    for attempt in range(ATTEMPTS):
+        # what is left: the largest change of a coordinate that one sweep still makes
+        left = _descend(matrix, r, v, *terms, SWEEPS << min(attempt, 6), precision)
+        if left <= precision:
+            break
+        v = _on_support(matrix, r, v, penalty)
+        r = g + matrix @ (v - v0)
+    return v
+
+
+@compiled
+def _descend(
+    matrix: Any, r: Any, v: Any, l1: float, l2: float, lower: float, upper: float, sweeps: int, enough: float
+) -> float:
+    """Cyclic coordinate descent; v and r are changed in place. Returns the last sweep's largest change, in units in which
+    the curvature of a coordinate is one, relative to the largest coordinate."""
+    largest = 0.0
+    for _ in range(sweeps):
+        largest, size = 0.0, 0.0
+        for j in range(len(v)):
+            h = matrix[j, j] + l2
+            old, target = v[j], v[j] - (r[j] + l2 * v[j]) / h
+            new = min(max(max(abs(target) - l1 / h, 0.0) * np.sign(target), lower), upper)
+            if new != old:
+                change = new - old
+                v[j] = new
+                for i in range(len(v)):
+                    r[i] += change * matrix[j, i]
+                largest = max(largest, abs(change) * np.sqrt(h))
+            size = max(size, abs(new) * np.sqrt(h))
+        largest = largest / size if size > 0 else 0.0
+        if largest <= enough:
+            break
+    return largest
+
+
+def _on_support(matrix: np.ndarray, r: np.ndarray, v: np.ndarray, penalty: SumPenalty) -> np.ndarray:
+    """Towards the exact solution among the coordinates that are neither zero nor at a bound, as far as none of them changes
+    its sign or leaves its bounds."""
+    inside = np.flatnonzero((v != 0) & (v > penalty.lower) & (v < penalty.upper))
+    if not len(inside):
+        return v
+    here = v[inside]
+    push = r[inside] + penalty.l1 * np.sign(here) + penalty.l2 * here
+    step = -_solve(matrix[np.ix_(inside, inside)] + penalty.l2 * np.eye(len(inside)), push)
+    lower = np.where(here > 0, max(penalty.lower, 0.0), penalty.lower) if penalty.l1 > 0 else penalty.lower
+    upper = np.where(here < 0, min(penalty.upper, 0.0), penalty.upper) if penalty.l1 > 0 else penalty.upper
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(step > 0, (upper - here) / step, np.where(step < 0, (lower - here) / step, np.inf))
+    length = min(1.0, float(np.min(room)))
+    v = v.copy()
+    v[inside] = np.clip(here + length * step, lower, upper)
+    if length < 1:  # the one that stops the others is exactly where it stops them
+        first = int(np.argmin(room))
+        v[inside[first]] = np.broadcast_to(upper if step[first] > 0 else lower, here.shape)[first]
+    return v
+
+
+def _proximal(matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, penalty: Penalty, precision: float) -> np.ndarray:
+    """Accelerated proximal gradient with restarts (Beck and Teboulle 2009, O'Donoghue and Candes 2015)."""
+    top = len(v0) - 1
+    smoothness = float(scipy.linalg.eigh(matrix, eigvals_only=True, subset_by_index=[top, top])[0])
+    if smoothness <= 0:
+        return penalty.prox(v0, 0.0)
+    v = y = v0
+    theta = 1.0
+    for _ in range(PROXIMAL_STEPS):
+        new = penalty.prox(y - (g + matrix @ (y - v0)) / smoothness, 1 / smoothness)
+        if (y - new) @ (new - v) > 0:
+            theta = 1.0
+        theta, before = (1 + np.sqrt(1 + 4 * theta**2)) / 2, theta
+        moved = np.linalg.norm(new - y)
+        y, v = new + (before - 1) / theta * (new - v), new
+        if moved <= precision * max(np.linalg.norm(v), np.linalg.norm(v - v0)):
+            break
+    return v

@@ -1,0 +1,114 @@
+"""Federated proximal Newton: sites send gradients and curvature of few weights, the server does the rest."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedlocal.estimators.fits import Fit, Goal, Watch
+from fedlocal.estimators.gaps import certify
+from fedlocal.estimators.gradient_rounds import gradient_rounds
+from fedlocal.estimators.model_step import minimize_model
+from fedlocal.estimators.penalties import Penalty, SumPenalty
+from fedlocal.estimators.pool import Pool
+
+ALL = 512  # weights up to which the curvature of all of them is asked for
+FEWEST = 64  # weights that a working set has at least
+LARGEST = 3000  # weights whose curvature is sent; more are left to first-order rounds
+LENGTHS = (1.0, 0.5, 0.25)  # of steps that are tried before the model is made more careful
+FIRST_ORDER = 100  # times as many iterations without curvature
+ROUNDING = 1e-15  # relative; a smaller decrease cannot be seen
+CAUTION = 0.1  # at first; see `Loss.curvature`
+MORE, BOLDER, BOLD = 8.0, 8.0, 1e-7  # factors, and what counts as no caution
+DECREASE = 1e-4  # of what the model promised, for a step to count
+
+
+def prox_newton(
+    pool: Pool, penalty: Penalty, x: np.ndarray, b: np.ndarray, *, goal: Goal, max_iter: int, watch: Watch
+) -> Fit:
+    r"""Minimise sum_i w_i loss_i(x, b) + psi(x) from (x, b).
+
+    An iteration: the sites send the gradient g; the server chooses a working set W, the weights that are not zero and those
+    that g says should not be; the sites send the curvature H of W; the server takes
+        x+_W = argmin_v g_W'(v - x_W) + 1/2 (v - x_W)'H (v - x_W) + psi(v),
+    and the sites say how long a step towards x+ may be. Intercepts are at their best all the time: H is what is left of the
+    curvature then. Where a full step was too long, the next model is more careful (`Loss.curvature`).
+    Reference: Lee, Sun and Saunders (2014). Differs from it: working sets, free intercepts, careful models.
+    """
+    x = x if penalty.violation(x) == 0 else penalty.prox(x, 0.0)
+    b, scores = pool.best_intercept(pool.scores(x, b), b)
+    iterations, at_rest, caution = 0, False, CAUTION
+    while True:
+        slopes = pool.weighted_slopes(scores)
+        g = pool.gradient(slopes)
+        pool.sent.exchange(1, g.size)
+        found = certify(pool, penalty, x, scores, slopes, g)
+        watch("newton", found, x)
+        if goal.reached(found) or iterations >= max_iter or at_rest:
+            return Fit(x, b, found, iterations, goal.reached(found))
+        chosen = _working_set(penalty, x, g)
+        if chosen is None:
+            return gradient_rounds(pool, penalty, x, b, goal=goal, max_iter=FIRST_ORDER * max_iter, watch=watch)
+        moved = False
+        while not moved:
+            matrix, free = pool.curvature(scores, chosen, caution)
+            pool.sent.exchange(len(chosen), len(chosen) * (len(chosen) + 1) // 2)
+            v = minimize_model(matrix, free, g.ravel()[chosen], x.ravel()[chosen], penalty, goal.precision(found))
+            change = np.zeros(x.size)
+            change[chosen] = v - x.ravel()[chosen]
+            bend = float(change[chosen] @ matrix @ change[chosen]) / 2
+            step = _step(pool, penalty, x, b, scores, g, change.reshape(x.shape), bend)
+            moved, at_rest = step.moved or caution == 1, step.at_rest
+            # less careful after a step that the model foresaw well, more after one that it did not
+            caution = caution / BOLDER if step.foreseen > 0.5 else min(1.0, max(MORE * caution, CAUTION))
+            caution = caution if caution > BOLD else 0.0
+        x, b, scores, iterations = step.x, step.b, step.scores, iterations + 1
+
+
+def _working_set(penalty: Penalty, x: np.ndarray, g: np.ndarray) -> np.ndarray | None:
+    """Places in x.ravel() of the weights to be moved; None where they are too many for their curvature to be sent."""
+    if x.size <= ALL or not isinstance(penalty, SumPenalty) or penalty.l1 == 0:
+        return np.arange(x.size) if x.size <= LARGEST else None
+    moved = penalty.prox(x - g, 1.0) - x
+    support = int(np.count_nonzero(x))
+    urgency = np.where(x.ravel() != 0, np.inf, np.abs(moved.ravel()))
+    size = min(support + max(FEWEST, support), int(np.count_nonzero(urgency)))
+    if size > LARGEST:
+        return None
+    return np.sort(np.argpartition(-urgency, size - 1)[:size]) if size else np.arange(0)
+
+
+class _Step(NamedTuple):
+    x: np.ndarray
+    b: np.ndarray
+    scores: np.ndarray
+    moved: bool
+    foreseen: float  # decrease over that of the model, for a full step
+    at_rest: bool  # whether a decrease could not be seen any more
+
+
+def _step(
+    pool: Pool,
+    penalty: Penalty,
+    x: np.ndarray,
+    b: np.ndarray,
+    scores: np.ndarray,
+    g: np.ndarray,
+    change: np.ndarray,
+    bend: float,
+) -> _Step:
+    """A full step, or a half, a quarter, ... of it, if the objective falls enough; `bend` is half the model's curvature along it."""
+    along = pool.moved_scores(change, np.flatnonzero(change.any(axis=1)))
+    value, psi = pool.value(scores), penalty.value(x)
+    promised = float(np.sum(g * change)) + penalty.value(x + change) - psi
+    at_rest = -promised <= ROUNDING * (abs(value) + abs(psi))
+    pool.sent.exchange(2 * int(np.count_nonzero(change)), 1)
+    foreseen = 0.0
+    for length in LENGTHS:
+        moved = x + length * change
+        b_moved, scores_moved = pool.best_intercept(scores + length * along, b)
+        gained = pool.value(scores_moved) - value + penalty.value(moved) - psi
+        if length == 1:
+            foreseen = 1.0 if at_rest else gained / min(promised + bend, -np.finfo(float).tiny)
+        if at_rest or gained <= DECREASE * length * promised:
+            return _Step(moved, b_moved, scores_moved, True, foreseen, at_rest)
+    return _Step(x, b, scores, False, foreseen, False)

@@ -1,0 +1,163 @@
+"""Pool: the examples of all sites with their weights, and the sums over them that the sites send.
+
+Every quantity here is a weighted sum over examples, so each site computes its own part and the server adds them up; the
+simulation adds over all rows at once, which is the same.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from fedlocal.estimators.losses import Loss
+
+ROUNDING = 1e-15  # relative; a smaller sum of slopes is zero
+CONSTANT = 1e-12  # a column whose deviation is a smaller part of its size is constant but for rounding
+
+
+@dataclass
+class Communication:
+    """What one site exchanged with the server."""
+
+    rounds: int = 0  # exchanges: something down, an answer up
+    numbers_down: int = 0
+    numbers_up: int = 0
+
+    def exchange(self, down: int, up: int) -> None:
+        self.rounds, self.numbers_down, self.numbers_up = (
+            self.rounds + 1,
+            self.numbers_down + int(down),
+            self.numbers_up + int(up),
+        )
+
+
+@dataclass
+class Pool:
+    """sum_i w_i loss(a_i'x + b, target_i) as a function of weights x (d, outputs) and intercepts b (outputs,)."""
+
+    features: Any  # (n, d) float64 array or csr_array
+    targets: np.ndarray  # (n,)
+    weights: np.ndarray  # (n,) w_i, which sum to one
+    loss: Loss
+    intercept: bool
+    center: np.ndarray | None  # (d,) that was subtracted from dense features; None for nothing
+    sent: Communication
+
+    @classmethod
+    def of(
+        cls, features: Any, targets: np.ndarray, weights: np.ndarray, loss: Loss, intercept: bool, sent: Communication
+    ) -> "Pool":
+        """Dense features are centred where there is an intercept: from sums of their squares there would be fewer digits."""
+        if scipy.sparse.issparse(features) or not intercept:
+            return cls(features, targets, weights, loss, intercept, None, sent)
+        center = weights @ features
+        centred = features - center
+        constant = weights @ centred**2 <= (CONSTANT * center) ** 2
+        centred[:, constant] = 0.0
+        sent.exchange(0, features.shape[1])
+        return cls(centred, targets, weights, loss, intercept, center, sent)
+
+    @property
+    def width(self) -> int:
+        return self.features.shape[1]
+
+    @cached_property
+    def _columns(self) -> Any:
+        return self.features.tocsc() if scipy.sparse.issparse(self.features) else self.features
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """(d, d) sum_i w_i a_i a_i', for a quadratic loss."""
+        return _product(self.features, self.weights, self.features)
+
+    def scores(self, x: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.asarray(self.features @ x) + b
+
+    def moved_scores(self, change: np.ndarray, touched: np.ndarray) -> np.ndarray:
+        """Scores of a change of the weights that is zero but in the rows `touched`."""
+        if len(touched) == self.width:
+            return np.asarray(self.features @ change)
+        return np.asarray(self._columns[:, touched] @ change[touched])
+
+    def value(self, scores: np.ndarray) -> float:
+        return float(self.weights @ self.loss.values(scores, self.targets))
+
+    def weighted_slopes(self, scores: np.ndarray) -> np.ndarray:
+        """(n, outputs)"""
+        return self.weights[:, None] * self.loss.slopes(scores, self.targets)
+
+    def gradient(self, weighted_slopes: np.ndarray) -> np.ndarray:
+        """(d, outputs) with respect to the weights."""
+        return np.asarray(self.features.T @ weighted_slopes)
+
+    def best_intercept(self, scores: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Intercepts at which the sum has slope zero for given weights, and the scores with them; by Newton steps."""
+        if not self.intercept:
+            return b, scores
+        slopes = self.weighted_slopes(scores)
+        for _ in range(100):
+            slope = slopes.sum(axis=0)
+            if np.linalg.norm(slope) <= ROUNDING * np.linalg.norm(np.abs(slopes).sum(axis=0)):
+                break
+            step = np.linalg.lstsq(self.intercept_curvature(scores, 0.0), slope, rcond=1e-12)[0]
+            step = step if self.loss.quadratic else np.clip(step, -4, 4)
+            self.sent.exchange(len(b), len(b) * (len(b) + 3) // 2)
+            moved = self.weighted_slopes(scores - step)
+            if not np.linalg.norm(moved.sum(axis=0)) < np.linalg.norm(slope):
+                break
+            b, scores, slopes = b - step, scores - step, moved
+        return b, scores
+
+    def intercept_curvature(self, scores: np.ndarray, caution: float) -> np.ndarray:
+        """(outputs, outputs) second derivatives in the intercepts."""
+        pairs = [
+            [self.weights @ self.loss.curvature(scores, c, e, caution) for e in self._outputs] for c in self._outputs
+        ]
+        return np.array(pairs)
+
+    def curvature(self, scores: np.ndarray, chosen: np.ndarray, caution: float) -> tuple[np.ndarray, np.ndarray]:
+        """Second derivatives in the chosen weights (their places in x.ravel()), and how much of their diagonal is left once
+        the intercepts are at their best for every change of the weights."""
+        if self.loss.quadratic and len(chosen) == self.width:
+            matrix, sums = self.gram, self._sums[:, None]
+        else:
+            matrix, sums = self._blocks(scores, chosen, caution)
+        raw = np.diag(matrix).copy()
+        if self.intercept and not (self.loss.quadratic and self.center is not None):
+            inverse = np.linalg.pinv(self.intercept_curvature(scores, caution), rcond=1e-12, hermitian=True)
+            matrix = matrix - sums @ inverse @ sums.T
+        return matrix, np.diag(matrix) > CONSTANT * raw
+
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        return np.asarray(self.features.T @ self.weights)
+
+    def _blocks(self, scores: np.ndarray, chosen: np.ndarray, caution: float) -> tuple[np.ndarray, np.ndarray]:
+        """Second derivatives among the chosen weights, and between them and the intercepts."""
+        rows, outputs = chosen // self.loss.outputs, chosen % self.loss.outputs
+        places = [np.flatnonzero(outputs == c) for c in self._outputs]
+        columns = [self._columns[:, rows[place]] for place in places]
+        matrix, sums = np.empty((len(chosen), len(chosen))), np.empty((len(chosen), self.loss.outputs))
+        for c in self._outputs:
+            for e in self._outputs:
+                h = self.weights * self.loss.curvature(scores, c, e, caution)
+                sums[places[c], e] = columns[c].T @ h
+                if e >= c and len(places[c]) and len(places[e]):
+                    block = _product(columns[c], h, columns[e])
+                    matrix[np.ix_(places[c], places[e])] = block
+                    matrix[np.ix_(places[e], places[c])] = block.T
+        return matrix, sums
+
+    @property
+    def _outputs(self) -> range:
+        return range(self.loss.outputs)
+
+
+def _product(left: Any, h: np.ndarray, right: Any) -> np.ndarray:
+    """left' diag(h) right."""
+    if scipy.sparse.issparse(left):
+        scaled = scipy.sparse.diags_array(h) @ right
+        return (left.T.tocsr() @ scaled.tocsr()).toarray()
+    return left.T @ (h[:, None] * right)
