@@ -17,7 +17,7 @@ test: $(READY)
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 thorough: $(READY)
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "thorough or not thorough"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "thorough or not thorough"
 
 check: $(READY)
 	$(VENV)/bin/ruff format --check .

@@ -12,8 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 
 import fedlocal as fl
-from fedlocal.core import AbstractProblem, LocalMethod, MirrorMap, Regularizer
-from fedlocal.data import catalogue
 from fedlocal.deploy.commands import commands
 
 app = typer.Typer(
@@ -214,10 +212,12 @@ def advise(
 @app.command("list", epilog="Example:  fedlocal list methods")
 def list_(kind: Annotated[Kind | None, typer.Argument(help="What to list; everything when left out.")] = None) -> None:
     """List methods, regularisers, mirror maps, problems and experiments, one line each."""
+    from fedlocal.core import AbstractProblem
+
     modules = {
-        Kind.METHODS: (fl.methods, LocalMethod),
-        Kind.REGULARIZERS: (fl.regularizers, Regularizer),
-        Kind.MIRRORS: (fl.mirrors, MirrorMap),
+        Kind.METHODS: (fl.methods, fl.LocalMethod),
+        Kind.REGULARIZERS: (fl.regularizers, fl.Regularizer),
+        Kind.MIRRORS: (fl.mirrors, fl.MirrorMap),
         Kind.PROBLEMS: (fl.problems, AbstractProblem),
     }
     for wanted in [kind] if kind else list(Kind):
@@ -242,6 +242,8 @@ def list_(kind: Annotated[Kind | None, typer.Argument(help="What to list; everyt
 @data.command("list", epilog="Example:  fedlocal data list --folder datasets")
 def data_list(folder: FolderOption = None) -> None:
     """List data sets: size, source, and where they are, if they are here."""
+    from fedlocal.data import catalogue
+
     table = Table(header_style="bold", box=None)
     table.add_column("name", style="green", no_wrap=True)
     for header in ("rows", "features", "size"):
@@ -279,6 +281,8 @@ def data_verify(
     folder: FolderOption = None,
 ) -> None:
     """Compare files with the SHA-256 that we know (epsilon: that of the first fetch)."""
+    from fedlocal.data import catalogue
+
     names = [name] if name else [known for known in catalogue.KNOWN if catalogue.find(known, folder)]
     wrong: list[Exception] = []
     for each in names:

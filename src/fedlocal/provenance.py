@@ -7,13 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import jax
-
 LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "numba")
 
 
 def provenance(**configuration: Any) -> dict[str, Any]:
     """What is needed to make a result again, ready for JSON."""
+    import jax  # here, because `import fedlocal` needs the version alone
+
     return {**_software(), "devices": [str(d) for d in jax.devices()], "configuration": configuration}
 
 

@@ -31,6 +31,7 @@ class Story(NamedTuple):
     struck: int  # the round in which b was killed
     kept: int  # rounds of `strict` that were done when it gave up
     complaint: str  # what it said then
+    patience: int  # the seconds after which it did
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +47,10 @@ def story(tmp_path_factory):
         }
         for site in sites.values():
             site.node_id()
-        timeout = max(10.0, time.monotonic() - began)  # on a busy machine everything takes longer, also an answer
+        timeout = max(10, round(time.monotonic() - began))  # on a busy machine everything takes longer, also an answer
         common: dict[str, Any] = {"rounds": ROUNDS, "batch_size": 0, "timeout": timeout}
         steady = {"methods": STEADY, "min_clients": 2, "patience": 300, **common}
-        strict = {"methods": STRICT, "patience": 5, **common}
+        strict = {"methods": STRICT, "patience": timeout, **common}
         runs = [s.run("strict", **strict), s.run("steady", **steady)]
 
         poll(lambda: s.progress("strict", STRICT)[0] >= 1 or None, "a round of strict", 600)
@@ -67,20 +68,17 @@ def story(tmp_path_factory):
         s.site("b").node_id()
         again = [s.run("strict", **{**strict, "patience": 300}), s.run("steady", **steady)]
         assert [run.wait(600) for run in again] == ["finished:completed"] * 2, s.link.logs()
-        yield Story(s, struck, kept, runs[0].log())
+        yield Story(s, struck, kept, runs[0].log(), timeout)
 
 
 def test_the_events_say_who_was_left_out_of_which_round(story: Story):
     absent = left_out(story.stage, "steady", STEADY)
     (resumed,) = resumed_after(story.stage, "steady", STEADY)
-    for missed in absent.values():
-        missed.pop(resumed, None)  # that round begins when two sites are there, whichever they are
     assert absent["a"] == {}
-    assert set(absent["c"]) == POISONED - {resumed}
+    assert set(absent["c"]) == POISONED
     assert all("nan or inf in y/" in why for why in absent["c"].values())
-    back = max(absent["b"]) + 1
-    assert back <= resumed + 2 < ROUNDS  # it came back with the second run
-    assert set(absent["b"]) == set(range(story.struck, back)) - {resumed}
+    assert set(absent["b"]) == set(range(story.struck, resumed))  # it was back before the second run
+    assert resumed < ROUNDS
     assert absent["b"].pop(story.struck) == "no answer in time; left out"
     assert set(absent["b"].values()) == {"not connected; left out"}
 
@@ -96,8 +94,8 @@ def test_the_model_is_that_of_the_sites_that_took_part(story: Story):
 
 def test_a_run_that_needs_all_sites_gives_up_and_is_finished_later(story: Story):
     assert 1 <= story.kept < ROUNDS
-    told = f"2 of 3 sites answered, 3 are needed, and after 5 s patience is over; not there: b; {story.kept} rounds are kept in "
-    assert told in story.complaint
+    after = f"2 of 3 sites answered, 3 are needed, and after {story.patience} s patience is over"
+    assert f"{after}; not there: b; {story.kept} rounds are kept in " in story.complaint
     assert resumed_after(story.stage, "strict", STRICT) == [story.kept]
     events = story.stage.events("strict", STRICT)
     lost = events[events["what"].str.contains("repeated")]

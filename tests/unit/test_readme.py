@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedlocal.cli import app
+from programs import Told, run_programs
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -22,22 +23,31 @@ COMMANDS = [
 ]
 
 
-NAMES = ["first", "own_data", "sweep", "bounds", "advice", "shadow"]  # `fedlocal advise` shows what "advice" does
+BLOCKS = dict(zip(["first", "own_data", "sweep", "bounds", "advice", "shadow"], PYTHON, strict=True))
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param(code, id=name, marks=pytest.mark.thorough if name == "advice" else ())
-        for name, code in zip(NAMES, PYTHON, strict=True)
-    ],
-)
-def test_python_in_the_readme_runs(code: str):
-    result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
+    """What came of the blocks of Python that are short."""
+    short = {name: code for name, code in BLOCKS.items() if name != "advice"}
+    return run_programs(short, tmp_path_factory.mktemp("blocks"), "-W", "error")
 
 
+@pytest.mark.parametrize("name", [name for name in BLOCKS if name != "advice"])
+def test_python_in_the_readme_runs(name: str, told: dict[str, Told]):
+    assert told[name].error == ""
+    assert told[name].output.strip()
+
+
+@pytest.mark.thorough
+def test_advice_in_the_readme_runs(tmp_path: Path):
+    """`fedlocal advise` shows in the plain suite what it does."""
+    advice = run_programs({"advice": BLOCKS["advice"]}, tmp_path, "-W", "error")["advice"]
+    assert advice.error == ""
+    assert advice.output.strip()
+
+
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     "command",
     [

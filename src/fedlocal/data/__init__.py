@@ -3,10 +3,14 @@
 from fedlocal.data import partition
 from fedlocal.data.adult import a9a
 from fedlocal.data.catalogue import fetch, load, verify
+from fedlocal.data.digits import digits
 from fedlocal.data.epsilon import epsilon, epsilon_like
+from fedlocal.data.femnist import femnist, read_femnist
 from fedlocal.data.files import feature_columns, read_examples
+from fedlocal.data.haxby import haxby, haxby_scans, read_haxby_array, read_haxby_images
 from fedlocal.data.heart import heart_disease, hospital
 from fedlocal.data.libsvm import read_libsvm
+from fedlocal.data.mnist_by_writer import mnist_by_writer, read_mnist_by_writer
 from fedlocal.data.moments import Moments, Scaling
 from fedlocal.data.synthetic import synthetic_lasso, synthetic_low_rank
 
@@ -14,16 +18,25 @@ __all__ = [
     "Moments",
     "Scaling",
     "a9a",
+    "digits",
     "epsilon",
     "epsilon_like",
     "feature_columns",
+    "femnist",
     "fetch",
+    "haxby",
+    "haxby_scans",
     "heart_disease",
     "hospital",
     "load",
+    "mnist_by_writer",
     "partition",
     "read_examples",
+    "read_femnist",
+    "read_haxby_array",
+    "read_haxby_images",
     "read_libsvm",
+    "read_mnist_by_writer",
     "synthetic_lasso",
     "synthetic_low_rank",
     "verify",

@@ -22,6 +22,8 @@ from fedlocal.progress import ProgressBar
 Folder = str | os.PathLike[str] | None
 COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+TFF = "https://storage.googleapis.com/tff-datasets-public/"
+PYMVPA = "http://data.pymvpa.org/datasets/haxby2001/"
 BLOCK = 1 << 20  # bytes
 PATIENCE = 30  # seconds without an answer
 
@@ -32,17 +34,19 @@ class Dataset:
 
     rows: int
     features: int
-    address: str
+    address: str  # empty where there is none
     size: int | None  # of the file, in bytes, where we know it
     sha256: str | None  # of the file; None: what was fetched first is taken as right
     source: str  # and licence
     converted: str = ""  # the stem of the files in the cache that replace it
     shelf: str = "libsvm"  # the subfolder in which it may be
     reader: str = "read_libsvm"  # what of fl.data reads it without asking whether it was changed
+    kept_as: str = ""  # the name of the file, where there is no address
+    instead: str = ""  # what to do without the file, where there is no address
 
     @property
     def file(self) -> str:
-        return self.address.rpartition("/")[2]
+        return self.kept_as or self.address.rpartition("/")[2]
 
 
 CATALOGUE = {
@@ -122,7 +126,83 @@ HEART = {  # the files of `fl.data.hospital`
         ("va", 200, 6_737, "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f"),
     )
 }
-KNOWN = ChainMap(HEART, CATALOGUE)  # all that can be fetched; `load` reads those of CATALOGUE
+HAXBY = {  # the files of `fl.data.haxby`
+    "haxby-vt": Dataset(
+        rows=864,
+        features=577,
+        address="",
+        size=636_874,
+        sha256="7debf0136c23a1e0901148e8d9599150d8b2fccfb9a3dea3688f9b5d9389b0dd",
+        source="Haxby et al. 2001, one subject, CC BY-SA 3.0",
+        shelf="haxby2001",
+        reader="read_haxby_array",
+        kept_as="haxby2001_subj1_vt.npz",
+        instead="read the scans themselves, which can be fetched, with the source 'images' of fl.data.haxby",
+    ),
+    **{
+        f"haxby-{subject}": Dataset(
+            rows=1_452,
+            features=39_912,
+            address=f"{PYMVPA}subj{subject}-2010.01.14.tar.gz",
+            size=None,
+            sha256=None,
+            source="Haxby et al. 2001, CC BY-SA 3.0",
+            shelf="haxby2001",
+            reader="read_haxby_images",
+        )
+        for subject in range(1, 7)
+    },
+    "haxby-mask": Dataset(
+        rows=1,
+        features=39_912,
+        address="https://www.nitrc.org/frs/download.php/7868/mask.nii.gz",
+        size=None,
+        sha256=None,
+        source="nilearn, mask of the whole brain for Haxby's scans",
+        shelf="haxby2001",
+        reader="read_haxby_images",
+    ),
+}
+HANDWRITING = {  # the files of `fl.data.mnist_by_writer` and `fl.data.femnist`
+    "mnist-by-writer": Dataset(
+        rows=70_000,
+        features=784,
+        address="",
+        size=11_552_101,
+        sha256="405534e7bcd8461d67cdbeda4527471eaa4b30837782a6071877f8f687f8369d",
+        source="MNIST, with writers from QMNIST (BSD-style)",
+        reader="read_mnist_by_writer",
+        kept_as="mnist_by_writer.npz",
+        instead="use fl.data.digits, which needs no file",
+    ),
+    **{
+        name: Dataset(
+            rows=rows,
+            features=784,
+            address=f"{TFF}{file}",
+            size=None,
+            sha256=sha256,  # as in TensorFlow Federated's own loader
+            source="LEAF from EMNIST, as in TensorFlow Federated; no licence stated",
+            shelf="femnist",
+            reader="read_femnist, unpacked",
+        )
+        for name, rows, file, sha256 in (
+            (
+                "femnist-digits",
+                382_705,
+                "fed_emnist_digitsonly.tar.bz2",
+                "55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b",
+            ),
+            (
+                "femnist",
+                749_068,
+                "fed_emnist.tar.bz2",
+                "fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
+            ),
+        )
+    },
+}
+KNOWN = ChainMap(HANDWRITING, HAXBY, HEART, CATALOGUE)  # all that can be fetched; `load` reads those of CATALOGUE
 EMBEDDED = {"a9a": "train", "a9a.t": "test"}  # splits of `a9a`
 
 
@@ -150,7 +230,8 @@ def load(name: str, folder: Folder = None) -> tuple[scipy.sparse.csr_array | np.
 def fetch(name: str, folder: Folder = None) -> Path:
     """The file of a data set in `folder` (the cache when left out), fetched unless it is there; a wrong one is an error.
 
-    The SHA-256 of epsilon is not known to us: what is fetched first is recorded beside it and holds from then on.
+    The SHA-256 of epsilon and of Haxby's images is not known to us: what is fetched first is recorded beside it and holds from
+    then on.
 
     >>> fetch("news20")  # doctest: +SKIP
     PosixPath('/home/me/.cache/fedlocal/news20.bz2')
@@ -161,6 +242,11 @@ def fetch(name: str, folder: Folder = None) -> Path:
     if target.exists():
         _compare("fetch", entry, target)
         return target
+    if not entry.address:
+        raise FileNotFoundError(
+            f"fetch: {entry.file} cannot be fetched, for there is no address of it; put it into {target.parent}, or "
+            f"{entry.instead}"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as part:
         with part.open("wb") as file:
@@ -182,7 +268,7 @@ def fetch(name: str, folder: Folder = None) -> Path:
 
 
 def verify(name: str, folder: Folder = None) -> Path:
-    """Where a data set's file is, if its SHA-256 is the collection's (for epsilon: that of the first fetch); else an error.
+    """Where a data set's file is, if its SHA-256 is right (where we know none: that of the first fetch); else an error.
 
     >>> verify("news20")  # doctest: +SKIP
     PosixPath('/home/me/.cache/fedlocal/news20.bz2')
@@ -190,9 +276,10 @@ def verify(name: str, folder: Folder = None) -> Path:
     entry = _entry("verify", name)
     path = find(name, folder)
     if path is None:
+        got = f"`fedlocal data fetch {name}` gets it, or put the file {entry.file} from {entry.address}"
         raise FileNotFoundError(
-            f"verify: {name} is not here; `fedlocal data fetch {name}` gets it, or put the file {entry.file} "
-            f"from {entry.address} into {cache() if folder is None else folder}"
+            f"verify: {name} is not here; {got if entry.address else f'put the file {entry.file}'} into "
+            f"{cache() if folder is None else folder}"
         )
     if _expected(entry, path) is None:
         raise ValueError(f"verify: no checksum of {path} is known; only {entry.file} as fetched by fedlocal has one")

@@ -1,15 +1,17 @@
 """The commands of a deployment: deploy, keys, rehearse, site. Parse, call, print."""
 
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fedlocal.deploy.app import App, write_app
-from fedlocal.deploy.files import METHODS, TASKS, files_app, safe_step_size
-from fedlocal.deploy.wish import Wish, site_names
+from fedlocal.deploy.choices import METHODS, TASKS, safe_step_size
+
+if TYPE_CHECKING:
+    from fedlocal.deploy.app import App
+    from fedlocal.deploy.wish import Wish
 
 commands = typer.Typer()
 console = Console()
@@ -78,9 +80,12 @@ def deploy(
 ) -> None:
     """Write a Flower app that fits a model over sites that keep their data, with a README of all commands."""
     options = {name: value for name, value in locals().items() if name not in ("folder", "experiment", "sites")}
+    from fedlocal.deploy.app import write_app
+    from fedlocal.deploy.wish import Wish, site_names
+
     try:
         wish = Wish(sites=None if sites is None else site_names("deploy", sites), **options)
-        app = files_app(wish) if experiment is None else _experiment(experiment, wish)
+        app = _app(wish, experiment)
         files = write_app(folder, app)
     except (ValueError, TypeError, OSError) as error:
         _say_and_stop(error)
@@ -104,6 +109,7 @@ def keys(
 ) -> None:
     """Make the coordinator's certificate (ca.pem, server.pem), or the key pair of a site (SITE.key, SITE.pub)."""
     from fedlocal.deploy.keys import write_certificates, write_key
+    from fedlocal.deploy.wish import site_names
 
     try:
         if not host and sites is None:
@@ -175,10 +181,14 @@ def site(
     raise typer.Exit(code)
 
 
-def _experiment(name: str, wish: Wish) -> App:
+def _app(wish: "Wish", experiment: str | None) -> "App":
+    if experiment is None:
+        from fedlocal.deploy.files import files_app
+
+        return files_app(wish)
     from fedlocal.deploy.experiments import experiment_app
 
-    return experiment_app(name, wish)
+    return experiment_app(experiment, wish)
 
 
 def _say(text: Any) -> None:

@@ -4,7 +4,8 @@ from fedlocal import checks
 from fedlocal.deploy.app import App, fill
 from fedlocal.deploy.wish import OWNER, Wish
 from fedlocal.experiments import load, names, recovery
-from fedlocal.experiments.schema import Recovery, Speedup
+from fedlocal.experiments.settings.recovery import Recovery
+from fedlocal.experiments.settings.speedup import Speedup
 
 FILES_ONLY = ("target", "task", "l2", "weights", "local_epochs", "batch_size")
 ALWAYS = ("rounds", "weights", "seed", "min_clients", "patience", "eval_every")
@@ -67,7 +68,7 @@ def _recovery(settings: Recovery, wish: Wish) -> App:
         names=tuple(map(str, range(task.problem.num_clients))),
         data=False,
         address=wish.address,
-        imports="from fedlocal.experiments.recovery import METHODS\n",
+        imports="from fedlocal.experiments.tuning import METHODS\n",
         note=f"The step sizes are not the text's {text}, with which {method} diverges here." if changed else "",
     )
 

@@ -59,17 +59,14 @@ class Plan(eqx.Module):
         owner: str = "simulate",
     ) -> "Plan":
         clients, sizes, starts = problem.num_clients, problem.sizes(), problem.starts()
-        if (local_steps is None) == (local_epochs is None):
-            got = "neither" if local_steps is None else f"local_steps={local_steps} and local_epochs={local_epochs}"
-            raise ValueError(f"{owner}: give either local_steps or local_epochs, got {got}")
+        given, local_epochs = local_work(owner, local_steps, local_epochs, clients)
         if batch_size is not None:
             batch_size = checks.whole(owner, "batch_size", batch_size)
         if local_epochs is None:
-            steps = _steps_of_clients(owner, local_steps, clients)
+            steps = np.array(given)
         elif sizes is None:
             raise ValueError(f"{owner}: {type(problem).__name__} has no examples to go through; give local_steps")
         else:
-            local_epochs = checks.whole(owner, "local_epochs", local_epochs)
             steps = local_epochs * (np.ones_like(sizes) if batch_size is None else -(-sizes // batch_size))
         checks.choice(owner, "weights", weights, WEIGHTS)
         if weights == "examples" and sizes is None:
@@ -185,11 +182,17 @@ def cohort_table(seed: int, clients: int, per_round: int, block: int) -> np.ndar
     return table
 
 
-def _steps_of_clients(owner: str, local_steps: Any, clients: int) -> np.ndarray:
+def local_work(owner: str, local_steps: Any, local_epochs: Any, clients: int) -> tuple[list[int] | None, int | None]:
+    """The local steps of each client, or the epochs of all of them: exactly one of the two."""
+    if (local_steps is None) == (local_epochs is None):
+        got = "neither" if local_steps is None else f"local_steps={local_steps} and local_epochs={local_epochs}"
+        raise ValueError(f"{owner}: give either local_steps or local_epochs, got {got}")
+    if local_steps is None:
+        return None, checks.whole(owner, "local_epochs", local_epochs)
     if np.ndim(local_steps) == 0:
-        return np.full(clients, checks.whole(owner, "local_steps", local_steps))
+        return [checks.whole(owner, "local_steps", local_steps)] * clients, None
     if len(local_steps) != clients:
         raise ValueError(
             f"{owner}: local_steps must be one number or one per client ({clients}), got {len(local_steps)}"
         )
-    return np.array([checks.whole(owner, "local_steps", k) for k in local_steps])
+    return [checks.whole(owner, "local_steps", k) for k in local_steps], None

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, column_or_1d
+from sklearn.utils.validation import _check_sample_weight
 
 from fedlocal import checks
 from fedlocal.certificates import Certificate
@@ -91,12 +91,14 @@ class FederatedModel(BaseEstimator):
                 "'fed_dual_avg', 'fed_mid' and 'prox_newton' have one"
             )
         if self.method == "fed_ac" and isinstance(psi, Zero):
-            raise ValueError(f"{self._name}: method='fed_ac' needs a strongly convex objective: give penalty='l2'")
+            raise ValueError(f"{self._name}: method='fed_ac' needs a strongly convex objective: an l2 penalty")
 
     def _sites_and_weights(self, X: Any, sites: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         """The number of each example's site, and one weight per example; sets `sites_`."""
         n = X.shape[0]
-        labels = np.zeros(n, int) if sites is None else column_or_1d(sites)
+        labels = np.zeros(n, int) if sites is None else np.asarray(sites)
+        if labels.ndim != 1:
+            raise ValueError(f"{self._name}: sites must have one axis, one label per example, got shape {labels.shape}")
         if len(labels) != n:
             raise ValueError(
                 f"{self._name}: sites must have one label per example, got {len(labels)} labels for {n} examples"

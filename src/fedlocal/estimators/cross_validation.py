@@ -1,6 +1,8 @@
 """Strengths chosen by cross-validation, one site left out at a time where there are several."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from fedlocal import checks
 from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import parameters
 from fedlocal.estimators.linear import FederatedRegressor, elastic_net
-from fedlocal.estimators.logistic import FederatedLogisticRegression
+from fedlocal.estimators.logistic import FederatedLogisticRegression, PenalizedClassifier
 from fedlocal.estimators.losses import Squares
 from fedlocal.estimators.task import Effort, Start, Task
 from fedlocal.progress import ProgressBar
@@ -23,7 +25,9 @@ def folds(owner: str, cv: Any, X: Any, y: np.ndarray, sites: np.ndarray, classif
     if cv is None and len(np.unique(sites)) > 1:
         cv = LeaveOneGroupOut()
     splitter: Any = check_cv(cv, y, classifier=classifier)  # pyright: ignore[reportArgumentType]
-    splits = list(splitter.split(X, y, sites))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The groups parameter is ignored")  # some splitters have no use for the sites
+        splits = list(splitter.split(X, y, sites))
     if classifier:
         everything = np.unique(y)
         for number, (train, _) in enumerate(splits):
@@ -120,7 +124,7 @@ class FederatedLassoCV(FederatedRegressorCV):
     >>> rng = np.random.default_rng(0)
     >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
     >>> model = FederatedLassoCV(alphas=10).fit(X, X[:, 0] + 0.1 * rng.normal(size=60), sites=sites)
-    >>> model.mse_path_.shape, round(model.coef_[0], 1)
+    >>> model.mse_path_.shape, round(float(model.coef_[0]), 1)
     ((10, 3), 1.0)
     """
 
@@ -146,7 +150,7 @@ class FederatedElasticNetCV(FederatedRegressorCV):
 
 
 @parameters
-class FederatedLogisticRegressionCV(FederatedLogisticRegression):
+class FederatedLogisticRegressionCV(PenalizedClassifier):
     r"""`FederatedLogisticRegression` with C chosen by cross-validation, as in scikit-learn's `LogisticRegressionCV`.
 
     Parameters:
@@ -154,7 +158,7 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
             penalty="l2", which leaves no weight at zero, from 1e-4 to 1e4.
         cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
         scoring: as in scikit-learn; None is accuracy.
-    All others are those of `FederatedLogisticRegression`, where C is not used. Attributes, beside its own: `C_`, which has the
+    All others are those of `FederatedLogisticRegression`. Attributes, beside its own: `C_`, which has the
     best score, averaged over the folds; `Cs_` from small to large; `scores_` (Cs, folds).
 
     >>> rng = np.random.default_rng(0)
@@ -164,6 +168,7 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
     ((5, 3), 0)
     """
 
+    penalty: Any = field(default="l1", kw_only=False)
     Cs: Any = 10
     eps: float = 1e-3
     cv: Any = None
@@ -175,6 +180,7 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
             raise ValueError(
                 f"{self._name}: penalty must have a strength: 'l1', 'l2', 'elasticnet' or 'group', got {self.penalty!r}"
             )
+        weighted = sample_weight is not None
         X, labels, sample_weight = self._validated(X, y, sample_weight)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
         total = float(sample_weight.sum())
@@ -189,7 +195,8 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
                 own = float(sample_weight[train].sum())
                 penalties = [self._psi(part, C, own) for C in self.Cs_]
                 for i, model in enumerate(along_path(part, penalties, self._shape(part), effort)):
-                    self.scores_[i, number] = self._scored(model, X[test], labels[test], sample_weight[test])
+                    tested = None if not weighted else sample_weight[test]
+                    self.scores_[i, number] = self._scored(model, X[test], labels[test], tested)
                     bar.advance_to(number * len(penalties) + i + 1, f"fold {number + 1} of {len(splits)}")
         self.C_ = float(self.Cs_[np.argmax(self.scores_.mean(axis=1))])
         self._fit_psi(task, self._psi(task, self.C_, total))
@@ -208,10 +215,11 @@ class FederatedLogisticRegressionCV(FederatedLogisticRegression):
             return np.sort([checks.number(self._name, "Cs", C, above=0) for C in self.Cs])
         return 1 / (strengths(self._name, "Cs", self.Cs, zero_strength(task, norms) / ratio, self.eps) * total)
 
-    def _scored(self, model: Start, X: Any, labels: np.ndarray, sample_weight: np.ndarray) -> float:
+    def _scored(self, model: Start, X: Any, labels: np.ndarray, sample_weight: np.ndarray | None) -> float:
         """The score of weights and intercepts on a fold."""
         fitted: Any = FederatedLogisticRegression()
         fitted.coef_, fitted.intercept_ = model[0].T, model[1]
         fitted.classes_, fitted.n_features_in_ = self.classes_, X.shape[1]
         scorer = get_scorer("accuracy" if self.scoring is None else self.scoring)
-        return float(scorer(fitted, X, self.classes_[labels], sample_weight=sample_weight))
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(scorer(fitted, X, self.classes_[labels], **weights))

@@ -45,4 +45,4 @@ class Goal:
 
     def precision(self, found: Certificate) -> float:
         """How precise a step has to be: the more, the nearer the goal is."""
-        return float(np.clip(1e-2 * (found.kkt_residual / (1e-300 + self.gradient)) ** 1.5, 1e-15, 1e-3))
+        return float(np.clip(0.1 * (found.kkt_residual / (1e-300 + self.gradient)) ** 1.5, 1e-15, 1e-2))

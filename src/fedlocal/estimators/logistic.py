@@ -80,36 +80,12 @@ class FederatedClassifier(ClassifierMixin, FederatedModel):
 
 
 @parameters
-class FederatedLogisticRegression(FederatedClassifier):
-    r"""Logistic regression over sites, softmax for more than two classes:
-        min over x, b of sum_i w_i loss(a_i'x + b, y_i) + strength psi(x),   strength = 1 / (C n).
-
-    That is scikit-learn's objective over C n, on the pooled data; with `sample_weight`, n is their sum.
-    `penalty` is one of
-        "l1": ||x||_1; "l2": ||x||^2 / 2; "elasticnet": l1_ratio ||x||_1 + (1 - l1_ratio) / 2 ||x||^2; None: none;
-        "group": the sum of the norms of the groups of features that `groups` (d,) labels, over all classes;
-        a regulariser of `fl.regularizers` for the weights, (d,) or (d, classes), such as a constraint: NonNegative(), Box(-1, 1),
-        L1Ball(3.0); it is taken as it is, and C is not used.
-    Other parameters and attributes are those of `FederatedLasso`, `class_weight` that of scikit-learn.
-
-    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["well", "ill", "well", "ill"])
-    >>> model = FederatedLogisticRegression("l1", C=10.0).fit(X, y, sites=["north", "north", "south", "south"])
-    >>> model.predict([[0.0]]).tolist(), model.certificate_.duality_gap < 1e-7
-    (['well'], True)
-    """
+class PenalizedClassifier(FederatedClassifier):
+    """Classes from scores, with a penalty of strength 1 / (C n)."""
 
     penalty: Any = field(default="l2", kw_only=False)
-    C: float = 1.0
     l1_ratio: float = 0.5
     groups: Any = None
-
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegression":
-        """Fit to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
-        X, labels, sample_weight = self._validated(X, y, sample_weight)
-        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        task = self._classes_task(X, labels, codes, sample_weight)
-        self._fit_psi(task, self._psi(task, self.C, float(sample_weight.sum())))
-        return self
 
     def _psi(self, task: Task, C: float, total: float) -> Regularizer:
         """The penalty for a C and a sum of the examples' weights."""
@@ -136,3 +112,34 @@ class FederatedLogisticRegression(FederatedClassifier):
         _, numbers = np.unique(labels, return_inverse=True)
         outputs = task.pool.loss.outputs
         return numbers if outputs == 1 else np.repeat(numbers[:, None], outputs, axis=1)
+
+
+@parameters
+class FederatedLogisticRegression(PenalizedClassifier):
+    r"""Logistic regression over sites, softmax for more than two classes:
+        min over x, b of sum_i w_i loss(a_i'x + b, y_i) + strength psi(x),   strength = 1 / (C n).
+
+    That is scikit-learn's objective over C n, on the pooled data; with `sample_weight`, n is their sum.
+    `penalty` is one of
+        "l1": ||x||_1; "l2": ||x||^2 / 2; "elasticnet": l1_ratio ||x||_1 + (1 - l1_ratio) / 2 ||x||^2; None: none;
+        "group": the sum of the norms of the groups of features that `groups` (d,) labels, over all classes;
+        a regulariser of `fl.regularizers` for the weights, (d,) or (d, classes), such as a constraint: NonNegative(), Box(-1, 1),
+        L1Ball(3.0); it is taken as it is, and C is not used.
+    Other parameters and attributes are those of `FederatedLasso`, `class_weight` that of scikit-learn.
+
+    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["well", "ill", "well", "ill"])
+    >>> model = FederatedLogisticRegression("l1", C=10.0).fit(X, y, sites=["north", "north", "south", "south"])
+    >>> model.predict([[0.0]]).tolist(), model.certificate_.duality_gap < 1e-7
+    (['well'], True)
+    """
+
+    penalty: Any = field(default="l2", kw_only=False)
+    C: float = 1.0
+
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegression":
+        """Fit to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        X, labels, sample_weight = self._validated(X, y, sample_weight)
+        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
+        task = self._classes_task(X, labels, codes, sample_weight)
+        self._fit_psi(task, self._psi(task, self.C, float(sample_weight.sum())))
+        return self

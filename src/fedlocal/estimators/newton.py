@@ -12,13 +12,14 @@ from fedlocal.estimators.penalties import Penalty, SumPenalty
 from fedlocal.estimators.pool import Pool
 
 ALL = 512  # weights up to which the curvature of all of them is asked for
-FEWEST = 64  # weights that a working set has at least
+NEW = 64, 256  # least and most weights that join a working set at once, otherwise as many as are in it
 LARGEST = 3000  # weights whose curvature is sent; more are left to first-order rounds
 LENGTHS = (1.0, 0.5, 0.25)  # of steps that are tried before the model is made more careful
 FIRST_ORDER = 100  # times as many iterations without curvature
+RESTS = 3  # steps that are taken although no decrease can be seen: the gap may still fall
 ROUNDING = 1e-15  # relative; a smaller decrease cannot be seen
 CAUTION = 0.1  # at first; see `Loss.curvature`
-MORE, BOLDER, BOLD = 8.0, 8.0, 1e-7  # factors, and what counts as no caution
+FACTOR, LEAST, BOLD = 4.0, 1e-3, 1e-7  # of a change of caution, what it rises to at least, and what counts as none
 DECREASE = 1e-4  # of what the model promised, for a step to count
 
 
@@ -36,20 +37,19 @@ def prox_newton(
     """
     x = x if penalty.violation(x) == 0 else penalty.prox(x, 0.0)
     b, scores = pool.best_intercept(pool.scores(x, b), b)
-    iterations, at_rest, caution = 0, False, CAUTION
+    iterations, rests, caution = 0, 0, CAUTION
     while True:
         slopes = pool.weighted_slopes(scores)
         g = pool.gradient(slopes)
         pool.sent.exchange(1, g.size)
         found = certify(pool, penalty, x, scores, slopes, g)
         watch("newton", found, x)
-        if goal.reached(found) or iterations >= max_iter or at_rest:
+        if goal.reached(found) or iterations >= max_iter or rests > RESTS:
             return Fit(x, b, found, iterations, goal.reached(found))
         chosen = _working_set(penalty, x, g)
         if chosen is None:
             return gradient_rounds(pool, penalty, x, b, goal=goal, max_iter=FIRST_ORDER * max_iter, watch=watch)
-        moved = False
-        while not moved:
+        while True:
             matrix, free = pool.curvature(scores, chosen, caution)
             pool.sent.exchange(len(chosen), len(chosen) * (len(chosen) + 1) // 2)
             v = minimize_model(matrix, free, g.ravel()[chosen], x.ravel()[chosen], penalty, goal.precision(found))
@@ -57,11 +57,16 @@ def prox_newton(
             change[chosen] = v - x.ravel()[chosen]
             bend = float(change[chosen] @ matrix @ change[chosen]) / 2
             step = _step(pool, penalty, x, b, scores, g, change.reshape(x.shape), bend)
-            moved, at_rest = step.moved or caution == 1, step.at_rest
+            stuck, rests = caution == 1 and not step.moved, rests + step.at_rest
             # less careful after a step that the model foresaw well, more after one that it did not
-            caution = caution / BOLDER if step.foreseen > 0.5 else min(1.0, max(MORE * caution, CAUTION))
+            if step.foreseen > 0.75:
+                caution /= FACTOR
+            elif step.foreseen < 0.25:
+                caution = min(1.0, max(FACTOR * caution, LEAST))
             caution = caution if caution > BOLD else 0.0
-        x, b, scores, iterations = step.x, step.b, step.scores, iterations + 1
+            if step.moved or stuck:
+                break
+        x, b, scores, iterations, rests = step.x, step.b, step.scores, iterations + 1, RESTS + 1 if stuck else rests
 
 
 def _working_set(penalty: Penalty, x: np.ndarray, g: np.ndarray) -> np.ndarray | None:
@@ -71,9 +76,9 @@ def _working_set(penalty: Penalty, x: np.ndarray, g: np.ndarray) -> np.ndarray |
     moved = penalty.prox(x - g, 1.0) - x
     support = int(np.count_nonzero(x))
     urgency = np.where(x.ravel() != 0, np.inf, np.abs(moved.ravel()))
-    size = min(support + max(FEWEST, support), int(np.count_nonzero(urgency)))
-    if size > LARGEST:
+    if support > LARGEST - NEW[0]:
         return None
+    size = min(support + int(np.clip(support, *NEW)), int(np.count_nonzero(urgency)), LARGEST)
     return np.sort(np.argpartition(-urgency, size - 1)[:size]) if size else np.arange(0)
 
 
@@ -96,7 +101,7 @@ def _step(
     change: np.ndarray,
     bend: float,
 ) -> _Step:
-    """A full step, or a half, a quarter, ... of it, if the objective falls enough; `bend` is half the model's curvature along it."""
+    """A full step, a half or a quarter of it, if the objective falls enough; `bend` is half the model's curvature along it."""
     along = pool.moved_scores(change, np.flatnonzero(change.any(axis=1)))
     value, psi = pool.value(scores), penalty.value(x)
     promised = float(np.sum(g * change)) + penalty.value(x + change) - psi

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedlocal.engines.compiled import compiled
 from fedlocal.estimators.losses import Loss
 
 ROUNDING = 1e-15  # relative; a smaller sum of slopes is zero
+HALVINGS = 20
 CONSTANT = 1e-12  # a column whose deviation is a smaller part of its size is constant but for rounding
 
 
@@ -42,6 +44,7 @@ class Pool:
     weights: np.ndarray  # (n,) w_i, which sum to one
     loss: Loss
     intercept: bool
+    level: float  # that was subtracted from the targets
     center: np.ndarray | None  # (d,) that was subtracted from dense features; None for nothing
     sent: Communication
 
@@ -49,15 +52,18 @@ class Pool:
     def of(
         cls, features: Any, targets: np.ndarray, weights: np.ndarray, loss: Loss, intercept: bool, sent: Communication
     ) -> "Pool":
-        """Dense features are centred where there is an intercept: from sums of their squares there would be fewer digits."""
+        """Where there is an intercept, dense features and targets of squares are centred: sums of their squares would have fewer
+        digits."""
+        level = float(weights @ targets) if intercept and loss.quadratic else 0.0
+        targets = targets - level if loss.quadratic else targets
         if scipy.sparse.issparse(features) or not intercept:
-            return cls(features, targets, weights, loss, intercept, None, sent)
+            return cls(features, targets, weights, loss, intercept, level, None, sent)
         center = weights @ features
         centred = features - center
         constant = weights @ centred**2 <= (CONSTANT * center) ** 2
         centred[:, constant] = 0.0
         sent.exchange(0, features.shape[1])
-        return cls(centred, targets, weights, loss, intercept, center, sent)
+        return cls(centred, targets, weights, loss, intercept, level, center, sent)
 
     @property
     def width(self) -> int:
@@ -70,7 +76,7 @@ class Pool:
     @cached_property
     def gram(self) -> np.ndarray:
         """(d, d) sum_i w_i a_i a_i', for a quadratic loss."""
-        return _product(self.features, self.weights, self.features)
+        return self._product(np.arange(self.width), self.weights, np.arange(self.width))
 
     def scores(self, x: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.asarray(self.features @ x) + b
@@ -102,10 +108,14 @@ class Pool:
             if np.linalg.norm(slope) <= ROUNDING * np.linalg.norm(np.abs(slopes).sum(axis=0)):
                 break
             step = np.linalg.lstsq(self.intercept_curvature(scores, 0.0), slope, rcond=1e-12)[0]
-            step = step if self.loss.quadratic else np.clip(step, -4, 4)
             self.sent.exchange(len(b), len(b) * (len(b) + 3) // 2)
-            moved = self.weighted_slopes(scores - step)
-            if not np.linalg.norm(moved.sum(axis=0)) < np.linalg.norm(slope):
+            value = self.value(scores)
+            for _ in range(HALVINGS):  # a full step, but for softmax or where Newton's method would leave for infinity
+                moved = self.weighted_slopes(scores - step)
+                if np.linalg.norm(moved.sum(axis=0)) < np.linalg.norm(slope) or self.value(scores - step) < value:
+                    break
+                step = step / 2
+            else:
                 break
             b, scores, slopes = b - step, scores - step, moved
         return b, scores
@@ -138,26 +148,57 @@ class Pool:
         """Second derivatives among the chosen weights, and between them and the intercepts."""
         rows, outputs = chosen // self.loss.outputs, chosen % self.loss.outputs
         places = [np.flatnonzero(outputs == c) for c in self._outputs]
-        columns = [self._columns[:, rows[place]] for place in places]
-        matrix, sums = np.empty((len(chosen), len(chosen))), np.empty((len(chosen), self.loss.outputs))
+        matrix, sums = np.empty((len(chosen), len(chosen))), np.zeros((len(chosen), self.loss.outputs))
         for c in self._outputs:
             for e in self._outputs:
                 h = self.weights * self.loss.curvature(scores, c, e, caution)
-                sums[places[c], e] = columns[c].T @ h
+                if self.intercept:
+                    sums[places[c], e] = np.asarray(self.features.T @ h)[rows[places[c]]]
                 if e >= c and len(places[c]) and len(places[e]):
-                    block = _product(columns[c], h, columns[e])
+                    block = self._product(rows[places[c]], h, rows[places[e]])
                     matrix[np.ix_(places[c], places[e])] = block
                     matrix[np.ix_(places[e], places[c])] = block.T
         return matrix, sums
+
+    def _product(self, some: np.ndarray, h: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """A' diag(h) B for the columns A = `some` and B = `others` of the features, both in order."""
+        same = len(some) == len(others) and np.array_equal(some, others)
+        if not scipy.sparse.issparse(self.features):
+            right = self.features if len(others) == self.width else self.features[:, others]
+            left = right if same else self.features[:, some]
+            return left.T @ (h[:, None] * right)
+        place, other_place = np.full((2, self.width), -1)
+        place[some], other_place[others] = np.arange(len(some)), np.arange(len(others))
+        out, csr = np.zeros((len(some), len(others))), self.features
+        _add_products(csr.indptr, csr.indices, csr.data, h, place, other_place, same, out)
+        return np.triu(out) + np.triu(out, 1).T if same else out
 
     @property
     def _outputs(self) -> range:
         return range(self.loss.outputs)
 
 
-def _product(left: Any, h: np.ndarray, right: Any) -> np.ndarray:
-    """left' diag(h) right."""
-    if scipy.sparse.issparse(left):
-        scaled = scipy.sparse.diags_array(h) @ right
-        return (left.T.tocsr() @ scaled.tocsr()).toarray()
-    return left.T @ (h[:, None] * right)
+@compiled
+def _add_products(
+    starts: Any, columns: Any, values: Any, h: Any, place: Any, other_place: Any, same: bool, out: Any
+) -> None:
+    """Add h_i times the products of all pairs of entries of row i, for every row of a CSR matrix, to the places of their columns;
+    of a `same` set of columns the upper triangle only. Far faster than a product of sparse matrices, which would be sparse."""
+    width = 0
+    for i in range(len(h)):
+        width = max(width, starts[i + 1] - starts[i])
+    at, number = np.empty(width, np.int64), np.empty(width)
+    for i in range(len(h)):
+        found = 0
+        for k in range(starts[i], starts[i + 1]):
+            if other_place[columns[k]] >= 0:
+                at[found], number[found] = other_place[columns[k]], values[k]
+                found += 1
+        passed = 0
+        for k in range(starts[i], starts[i + 1]):
+            here = place[columns[k]]
+            if here >= 0:
+                factor, row = h[i] * values[k], out[here]
+                for b in range(passed if same else 0, found):
+                    row[at[b]] += factor * number[b]
+                passed += 1

@@ -73,11 +73,13 @@ class Task:
         if self.scaling is not None:
             b = b + np.nan_to_num(self.scaling.mean) @ x if self._centred else b
             x = x * self.scaling.scale[:, None]
-        return x, b if self.pool.center is None else b + self.pool.center @ x
+        b = b if self.pool.center is None else b + self.pool.center @ x
+        return x, b - self.pool.level
 
     def in_units(self, fit: Fit) -> Start:
         """A fit's weights and intercepts, in the user's units."""
-        x, b = fit.x, fit.b if self.pool.center is None else fit.b - self.pool.center @ fit.x
+        x, b = fit.x, fit.b + self.pool.level
+        b = b if self.pool.center is None else b - self.pool.center @ x
         return (x, b) if self.scaling is None else self.scaling.unscale(x, b, centred=self._centred)
 
     def fit(

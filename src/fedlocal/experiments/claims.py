@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from rich.markup import escape
 
-from fedlocal.experiments.schema import Claim, Grid
+from fedlocal.experiments.settings.shared import Claim, Grid
 
 HOLDS, FAILS, UNMEASURED = "holds", "does not hold", "not measured"
 

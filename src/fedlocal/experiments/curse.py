@@ -16,7 +16,7 @@ from fedlocal.engines.plan import Plan
 from fedlocal.engines.rounds import local_steps
 from fedlocal.experiments.claims import Verdict
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import Curse
+from fedlocal.experiments.settings.curse import Curse
 from fedlocal.experiments.store import Store
 from fedlocal.methods import FedDualAvg, FedMiD
 from fedlocal.problems import LeastSquares

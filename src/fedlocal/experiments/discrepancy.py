@@ -20,7 +20,7 @@ from fedlocal.experiments.claims import Verdict
 from fedlocal.experiments.discrepancy_figures import draw_growth, draw_potentials
 from fedlocal.experiments.discrepancy_lemmas import LEMMAS, RUNS, TITLES, Task, growth, over_seeds, potential_bound
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import Discrepancy
+from fedlocal.experiments.settings.discrepancy import Discrepancy
 from fedlocal.experiments.store import Store
 from fedlocal.federated_data import FederatedData
 from fedlocal.methods import FedAc, FedAvg, FedDualAvg

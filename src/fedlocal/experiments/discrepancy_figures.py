@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fedlocal.experiments.discrepancy_lemmas import LEMMAS, RUNS, TITLES, Task, growth, over_seeds, potential_bound
-from fedlocal.experiments.schema import Discrepancy
+from fedlocal.experiments.settings.discrepancy import Discrepancy
 from fedlocal.report.figures import COLORS, legend_below, panels
 from fedlocal.theory import Setting
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Params
-from fedlocal.experiments.schema import Discrepancy
+from fedlocal.experiments.settings.discrepancy import Discrepancy
 from fedlocal.theory import Constants, Setting
 from fedlocal.theory.composite_bounds import fed_dual_avg_quadratic_discrepancy_bound
 from fedlocal.theory.fed_ac_stability import (

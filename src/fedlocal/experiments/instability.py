@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from fedlocal.experiments.claims import Verdict
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import Instability
+from fedlocal.experiments.settings.instability import Instability
 from fedlocal.experiments.store import Store
 from fedlocal.methods import FedAc
 from fedlocal.report.figures import COLORS, panels, powers_of_two

@@ -10,7 +10,7 @@ import pandas as pd
 from fedlocal.experiments import iterate_bias_figures as figures
 from fedlocal.experiments.claims import Verdict
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import IterateBias
+from fedlocal.experiments.settings.iterate_bias import IterateBias
 from fedlocal.experiments.store import Store
 from fedlocal.problems.oracle import piecewise_quadratic
 from fedlocal.theory.bias_bounds import iterate_bias_lower_bound, iterate_bias_upper_bound

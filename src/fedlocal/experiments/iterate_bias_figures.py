@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedlocal.experiments.schema import IterateBias
+from fedlocal.experiments.settings.iterate_bias import IterateBias
 from fedlocal.report.figures import panels, powers_of_two
 from fedlocal.theory.exact_bias import Law
 

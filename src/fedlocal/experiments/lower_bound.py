@@ -16,7 +16,7 @@ from fedlocal.engines import DivergenceWarning, sweep
 from fedlocal.experiments.claims import Verdict
 from fedlocal.experiments.lower_bound_figures import draw_rates, draw_step_sizes
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import LowerBound
+from fedlocal.experiments.settings.lower_bound import LowerBound
 from fedlocal.experiments.store import Store
 from fedlocal.methods import FedAvg, MinibatchSGD
 from fedlocal.progress import ProgressBar

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from fedlocal.experiments.schema import LowerBound
+from fedlocal.experiments.settings.lower_bound import LowerBound
 from fedlocal.report.figures import COLORS, MARKERS, legend_below, panels, powers_of_two
 
 LOOK = {

@@ -19,7 +19,7 @@ from fedlocal.experiments.claims import Verdict
 from fedlocal.experiments.outcome import Outcome
 from fedlocal.experiments.rates_errors import Cells, cells, finite_errors, limit_errors, quadratic_errors
 from fedlocal.experiments.rates_figures import INVERSE
-from fedlocal.experiments.schema import Rates
+from fedlocal.experiments.settings.rates import Rates
 from fedlocal.experiments.store import Store
 from fedlocal.problems.oracle import piecewise_quadratic
 from fedlocal.progress import ProgressBar

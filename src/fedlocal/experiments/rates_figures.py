@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
-from fedlocal.experiments.schema import Rates
+from fedlocal.experiments.settings.rates import Rates
 from fedlocal.report.figures import COLORS, MARKERS, legend_below, panels, powers_of_two
 
 LOOK: dict[str, dict[str, Any]] = {

@@ -3,9 +3,6 @@
 Each method runs with every pair of step sizes; the pair with the best score over the last rounds is its tuned one.
 """
 
-import warnings
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,26 +10,20 @@ import pandas as pd
 
 from fedlocal import data as generators
 from fedlocal.core import Params, Regularizer
-from fedlocal.engines import DivergenceWarning, sweep
-from fedlocal.engines.sweep_result import score_groups
-from fedlocal.experiments.claims import Findings, Tuned, judge
+from fedlocal.experiments import tuning
+from fedlocal.experiments.claims import judge
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import Grid, Recovery, load
+from fedlocal.experiments.settings.recovery import Recovery
 from fedlocal.experiments.store import Store
 from fedlocal.federated_data import FederatedData
-from fedlocal.methods import FedDualAvg, FedMiD
 from fedlocal.metrics import Evaluation, FrobeniusError, Loss, Metric, Rank, SparseRecovery
 from fedlocal.problems import LeastSquares, MatrixSensing
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.regularizers import L1, Nuclear
-from fedlocal.report.figures import COLORS, legend_below, panels, plain_log_scale
 from fedlocal.solvers import centralized, path, zero_strength
 
-METHODS = {"FedDualAvg": FedDualAvg, "FedDualAvg-OSP": FedDualAvg, "FedMiD": FedMiD, "FedMiD-OSP": FedMiD}
 STRENGTHS = np.geomspace(1.0, 1e-3, 31)  # of the strength at which every weight is zero
 TOLERANCE = 0.05  # of F1, for a strength to count as recovering the pattern
-TIE = 1e-9  # scores that differ by less are the same
-PAIR = ["client_step_size", "server_step_size"]
 
 
 class Task:
@@ -109,77 +100,22 @@ def study(settings: Recovery, store: Store, elsewhere: Any) -> Outcome:
         for name in settings.methods:
             history = store.frame(
                 f"{name}-{seed}",
-                lambda checkpoint, task=task, psi=psi, name=name: _tried(settings, task, psi, name, checkpoint),
+                lambda checkpoint, task=task, psi=psi, name=name: tuning.tried(
+                    task.problem, psi, name, settings, task.metrics, task.seed, checkpoint
+                ),
             )
             histories.append(history.assign(method=name, seed=seed))
     history, optimum = pd.concat(histories, ignore_index=True), pd.concat(optima, ignore_index=True)
-    found = findings(settings, history, elsewhere)
+    found = tuning.findings(settings, history, elsewhere)
+    references: tuning.References = {"optimum": optimum.mean(numeric_only=True).to_dict()}  # pyright: ignore[reportAssignmentType]
     return Outcome(
         history=history,
-        table=_table(settings, found.methods, optimum),
+        table=tuning.table(settings, found.methods, references),
         verdicts=[judge(claim, found) for claim in settings.claims],
         extra={"optimum": optimum},
         notes=notes,
-        figures={"figure": lambda target: _draw(settings, found.methods, optimum, target)},
+        figures={"figure": lambda target: tuning.draw_curves(settings, found.methods, references, target)},
     )
-
-
-def findings(settings: Recovery, history: pd.DataFrame, elsewhere: Any = lambda _: None) -> Findings:
-    """What claims are checked against, from the history of all runs."""
-    methods = {name: tune(settings, history[history["method"] == name]) for name in settings.methods}
-    return Findings(methods, settings.grid, text_grid(settings), settings.rounds, elsewhere)
-
-
-def text_grid(settings: Recovery) -> Grid:
-    """The grid of the text for this experiment."""
-    text: Any = load(settings.name, "paper", "text")
-    return text.grid
-
-
-def tune(settings: Recovery, history: Any) -> Tuned:
-    """The pair of step sizes with the best score, on average over the seeds. Pairs that diverged for a seed are out.
-
-    Of several with the same score (many find the whole pattern) the one that is best on average over all rounds is taken, which
-    is the fastest.
-    """
-    score = settings.score
-    diverged = history[history["diverged"].notna()].groupby(PAIR)["diverged"].min()
-    out = history.set_index(PAIR).index.isin(diverged.index)
-    if out.all():
-        raise ValueError(f"run: {history['method'].iloc[0]} diverged with every pair of step sizes; add smaller ones")
-    rule = (score.metric, score.rule, score.window, score.largest)
-    each = score_groups(history[~out], [*PAIR, "seed"], history[~out]["diverged"].notna(), settings.rounds, *rule)
-    scores = each.groupby(PAIR).mean()
-    sign = 1 if score.largest else -1
-    tied = scores.index[sign * (scores - sign * (sign * scores).max()) > -TIE]
-    overall = history[~out].groupby(PAIR)[score.metric].mean()[tied]
-    best = overall.idxmax() if score.largest else overall.idxmin()
-    own = history.set_index(PAIR).loc[[best]]
-    curve = own.groupby("round").mean(numeric_only=True).reset_index()
-    late = curve[curve["round"] > settings.rounds - score.window].mean(numeric_only=True).to_dict()
-    return Tuned(best[0], best[1], curve, late, diverged.to_dict(), list(tied))
-
-
-def _tried(settings: Recovery, task: Task, psi: Regularizer, name: str, checkpoint: Path) -> pd.DataFrame:
-    """All pairs of step sizes of one method."""
-    method = METHODS[name](1.0, 1.0, psi, prox_on_clients=not name.endswith("OSP"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DivergenceWarning)  # the table says how many
-        result = sweep(
-            task.problem,
-            method,
-            settings.grid.model_dump(),
-            rounds=settings.rounds,
-            eval_every=settings.eval_every,
-            clients_per_round=settings.clients_per_round,
-            batch_size=settings.batch_size,
-            local_epochs=settings.local_epochs,
-            weights=settings.weights,
-            seed=task.seed,
-            metrics=task.metrics,
-            checkpoint=checkpoint,
-        )
-    return result.history.merge(result.cells["diverged"], left_on="cell", right_index=True)
 
 
 def _optimum(task: Task, psi: Regularizer, weights: str) -> pd.DataFrame:
@@ -188,45 +124,6 @@ def _optimum(task: Task, psi: Regularizer, weights: str) -> pd.DataFrame:
     kkt, gap = solution.certificate.kkt_residual, solution.certificate.duality_gap
     row = {"objective": solution.objective, **task.measure(solution.x), "kkt_residual": kkt, "duality_gap": gap}
     return pd.DataFrame([row])
-
-
-def _table(settings: Recovery, methods: Mapping[str, Tuned], optimum: pd.DataFrame) -> pd.DataFrame:
-    rows = [
-        {
-            "method": name,
-            "step_sizes": f"{tuned.client_step_size:g}, {tuned.server_step_size:g}",
-            "diverged": str(len(tuned.diverged)),
-            **{column: tuned.late[column] for column in settings.columns},
-        }
-        for name, tuned in methods.items()
-    ]
-    means = optimum.mean(numeric_only=True)
-    rows.append(
-        {
-            "method": "optimum",
-            "step_sizes": "",
-            "diverged": "",
-            **{column: means.get(column, np.nan) for column in settings.columns},
-        }
-    )
-    return pd.DataFrame(rows)
-
-
-def _draw(settings: Recovery, methods: Mapping[str, Tuned], optimum: pd.DataFrame, target: Path) -> None:
-    with panels(len(settings.panels), target, settings.title, width=4.0, height=3.6) as axes:
-        for axis, panel in zip(axes, settings.panels, strict=True):
-            for name, tuned in methods.items():
-                axis.plot(
-                    tuned.curve["round"], tuned.curve[panel.column], color=COLORS[name], label=name, linewidth=1.6
-                )
-            if panel.column in optimum:
-                axis.axhline(
-                    float(np.mean(optimum[panel.column])), color="black", linestyle=":", linewidth=1.3, label="optimum"
-                )
-            axis.set(title=panel.title, xlabel="communication rounds")
-            if panel.log:
-                plain_log_scale(axis)
-        legend_below(axes)
 
 
 def _found(task: Task, chosen: Any) -> str:

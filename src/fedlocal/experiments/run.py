@@ -8,15 +8,29 @@ import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 
-from fedlocal.experiments import curse, discrepancy, instability, iterate_bias, lower_bound, rates, recovery, speedup
+from fedlocal.experiments import (
+    curse,
+    discrepancy,
+    femnist,
+    fmri,
+    instability,
+    iterate_bias,
+    lower_bound,
+    rates,
+    recovery,
+    speedup,
+    tuning,
+)
 from fedlocal.experiments.claims import Findings, Verdict
+from fedlocal.experiments.loading import load
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import Common, load
+from fedlocal.experiments.settings.shared import Common
 from fedlocal.experiments.store import FINISHED, Store
 from fedlocal.report.tables import table
 
 STUDIES: dict[str, Callable[..., Outcome]] = {
     "recovery": recovery.study,
+    "femnist": femnist.study,
     "curse": curse.study,
     "instability": instability.study,
     "rates": rates.study,
@@ -24,6 +38,7 @@ STUDIES: dict[str, Callable[..., Outcome]] = {
     "iterate_bias": iterate_bias.study,
     "discrepancy": discrepancy.study,
     "speedup": speedup.study,
+    "fmri": fmri.study,
 }
 
 
@@ -106,7 +121,7 @@ def _elsewhere(root: Path, name: str, scale: str, grid: str, seeds: Sequence[int
     wanted = _configuration(settings, scale, grid)
     for store in Store.all(root, name):
         if store.finished and store.configuration() == wanted:
-            return recovery.findings(settings, pd.read_parquet(store.directory / "history.parquet"))
+            return tuning.findings(settings, pd.read_parquet(store.directory / "history.parquet"))
     return None
 
 

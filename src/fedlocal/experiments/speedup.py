@@ -21,8 +21,9 @@ from fedlocal import data as sets
 from fedlocal.core import LocalMethod
 from fedlocal.engines import DivergenceWarning, sweep
 from fedlocal.experiments.claims import UNMEASURED, Verdict
+from fedlocal.experiments.loading import load
 from fedlocal.experiments.outcome import Outcome
-from fedlocal.experiments.schema import Speedup, load
+from fedlocal.experiments.settings.speedup import Speedup
 from fedlocal.experiments.speedup_claims import Speeds, judge
 from fedlocal.experiments.store import Store
 from fedlocal.federated_data import FederatedData

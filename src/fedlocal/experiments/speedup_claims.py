@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedlocal.experiments.claims import UNMEASURED, Verdict
-from fedlocal.experiments.schema import SpeedupClaim, SpeedupGrid
+from fedlocal.experiments.settings.speedup import SpeedupClaim, SpeedupGrid
 
 SPAN = 16  # the smallest ratio of clients from which an exponent is read
 
@@ -155,7 +155,7 @@ CHECKS: dict[str, Callable[[SpeedupClaim, Speeds], Verdict]] = {
 
 
 def _given(claim: SpeedupClaim, name: str) -> Any:
-    """A field that the schema has made sure of."""
+    """A field that the settings have made sure of."""
     return getattr(claim, name)
 
 

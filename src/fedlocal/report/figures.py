@@ -23,6 +23,9 @@ COLORS = {
     "FedAvg": "#c8553d",
     "MB-AC-SGD": "#3d5a80",
     "MB-SGD": "#98c1d9",
+    "SubgradientFedAvg": "#7d5ba6",
+    "centralized": "#3d5a80",
+    "local": "#8d8d8d",
 }
 MARKERS = {"FedAc": "o", "FedAc-vanilla": "D", "FedAvg": "s", "MB-AC-SGD": "^", "MB-SGD": "v"}
 STYLE: dict[Any, Any] = {

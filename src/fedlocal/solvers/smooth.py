@@ -83,10 +83,10 @@ def _gram_step(objective: Objective, x: Params) -> Params:
     v, unravel = ravel_pytree(x)
     curvature = ravel_pytree(objective.psi_gradient(jax.tree.map(jnp.ones_like, x)))[0]  # of psi, which is diagonal
     matrix, g = np.asarray(quadratic.matrix + jnp.diag(curvature)), np.asarray(ravel_pytree(g)[0])
-    return unravel(v - solve_semidefinite(matrix, g))
+    return unravel(v - _solve(matrix, g))
 
 
-def solve_semidefinite(matrix: np.ndarray, g: np.ndarray) -> np.ndarray:
+def _solve(matrix: np.ndarray, g: np.ndarray) -> np.ndarray:
     """The shortest solution of a system that is positive semidefinite, but for rounding."""
     try:
         factor = scipy.linalg.cho_factor(matrix)

@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 import fedlocal as fl
 from fedlocal.cli import app as cli
-from fedlocal.deploy import Wish, files_app, write_app
+from fedlocal.deploy.app import write_app
+from fedlocal.deploy.choices import SAFE_COLUMNS, safe_step_size
 from fedlocal.deploy.experiments import experiment_app, supported
-from fedlocal.deploy.files import SAFE_COLUMNS, safe_step_size
+from fedlocal.deploy.files import files_app
+from fedlocal.deploy.wish import Wish
 
 TWO = Wish(sites=("north", "south"), target="ill")
 WISHES = {

@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 
 import fedlocal as fl
 from fedlocal.cli import app as cli
-from fedlocal.deploy import Wish, files_app, write_app
+from fedlocal.deploy.app import write_app
 from fedlocal.deploy.experiments import experiment_app
+from fedlocal.deploy.files import files_app
 from fedlocal.deploy.folder import component, run_config
 from fedlocal.deploy.rehearse import rehearse
+from fedlocal.deploy.wish import Wish
 from fedlocal.engines.flower import InProcess, TooFewSites
 
 SITES = ("north", "south")

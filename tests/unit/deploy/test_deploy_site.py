@@ -9,9 +9,11 @@ from logs_as_before import logs_as_before  # noqa: F401
 from typer.testing import CliRunner
 
 from fedlocal.cli import app as cli
-from fedlocal.deploy import Wish, files_app, write_app
 from fedlocal.deploy import site as sites
+from fedlocal.deploy.app import write_app
+from fedlocal.deploy.files import files_app
 from fedlocal.deploy.site import Connection, node_config, question, run
+from fedlocal.deploy.wish import Wish
 
 ACTIVATE = "Exit Code: 305 ... [code: 2004] Failed to activate SuperNode."
 HERE = Connection("127.0.0.1:1", insecure=True)

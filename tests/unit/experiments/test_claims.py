@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from fedlocal.experiments.claims import FAILS, HOLDS, UNMEASURED, Findings, Tuned, first_round, judge
-from fedlocal.experiments.schema import Claim, Grid
+from fedlocal.experiments.settings.shared import Claim, Grid
 
 GRID = Grid(client_step_size=[0.001, 0.01], server_step_size=[0.3, 1.0])
 WIDE = Grid(client_step_size=[0.0001, 0.001, 0.01], server_step_size=[0.3, 1.0])

@@ -13,7 +13,8 @@ import fedlocal as fl
 from fedlocal import experiments
 from fedlocal.experiments import discrepancy
 from fedlocal.experiments.discrepancy_lemmas import potential_bound
-from fedlocal.experiments.schema import Discrepancy, load
+from fedlocal.experiments.loading import load
+from fedlocal.experiments.settings.discrepancy import Discrepancy
 from fedlocal.theory import Setting
 from fedlocal.theory.fed_ac_stability import fed_ac_one_perturbed_bound
 

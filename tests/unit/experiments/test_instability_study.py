@@ -13,7 +13,7 @@ from rich.console import Console
 from fedlocal import experiments
 from fedlocal.experiments import store
 from fedlocal.experiments.instability import stability_bound
-from fedlocal.experiments.schema import load
+from fedlocal.experiments.loading import load
 from fedlocal.methods import FedAc
 from fedlocal.progress import ProgressBar
 

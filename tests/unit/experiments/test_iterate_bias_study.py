@@ -13,7 +13,8 @@ from rich.console import Console
 from fedlocal import experiments
 from fedlocal.experiments import iterate_bias
 from fedlocal.experiments.claims import FAILS, HOLDS
-from fedlocal.experiments.schema import IterateBias, load
+from fedlocal.experiments.loading import load
+from fedlocal.experiments.settings.iterate_bias import IterateBias
 
 SMALL = ["steps=[32, 64]", "repeats=3000", "scaling.steps=[2, 16, 32]", "scaling.step_sizes=[0.0005, 0.001]"]
 SMALL += ["scaling.at_steps=16", "constant.times=[0.004, 0.5]", "constant.pairs=64", "constant.steps=64"]

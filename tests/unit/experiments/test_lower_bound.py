@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from fedlocal import experiments
+from fedlocal.experiments.loading import load
 from fedlocal.experiments.lower_bound import average_drifts, single_client_paths, tune
-from fedlocal.experiments.schema import load
 
 SMALL = [
     "num_step_sizes=15",

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from fedlocal import experiments
 from fedlocal.experiments import rates
+from fedlocal.experiments.loading import load
 from fedlocal.experiments.rates_errors import cells, finite_errors, limit_errors, quadratic_errors
-from fedlocal.experiments.schema import Rates, load
+from fedlocal.experiments.settings.rates import Rates
 from fedlocal.problems.oracle import piecewise_quadratic
 from fedlocal.theory.exact_bias import Gaussian, exact_law
 from fedlocal.theory.instances import piecewise_instance

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 import fedlocal as fl
 from fedlocal import experiments
 from fedlocal.cli import app
-from fedlocal.experiments import recovery
-from fedlocal.experiments.schema import Recovery, load
+from fedlocal.experiments import recovery, tuning
+from fedlocal.experiments.loading import load
+from fedlocal.experiments.settings.recovery import Recovery
 from fedlocal.experiments.store import Store
 
 SMALL = ["rounds=6", "eval_every=2", "score.window=3", "strength=0.2", "grid.client_step_size=[0.0003, 1.0]"]
@@ -100,7 +101,7 @@ def test_show_prints_what_run_printed(finished: Path):
 def test_an_interrupted_run_resumes_to_the_same_result(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch):
     """The second sweep is interrupted; what was finished before is not run again."""
     swept = []
-    real = recovery.sweep
+    real = tuning.sweep
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         swept.append(1)
@@ -108,7 +109,7 @@ def test_an_interrupted_run_resumes_to_the_same_result(tmp_path: Path, finished:
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(recovery, "sweep", interrupted)
+    monkeypatch.setattr(tuning, "sweep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, seeds=[0, 1])
     directory = run(tmp_path, seeds=[0, 1], resume=True)
@@ -168,7 +169,7 @@ def test_a_rule_is_applied_to_every_seed_and_then_averaged():
         for c, values in {0.1: [0.7, 0.7], 0.2: [0.9, 0.1]}.items()
         for i, f1 in enumerate(values)
     ]
-    assert recovery.tune(settings("score.rule=best"), pd.DataFrame(rows)).client_step_size == 0.1
+    assert tuning.tune(settings("score.rule=best"), pd.DataFrame(rows)).client_step_size == 0.1
 
 
 def test_other_experiments_are_compared_with_only_when_run_with_the_same_options(tmp_path: Path, finished: Path):
@@ -179,7 +180,7 @@ def test_other_experiments_are_compared_with_only_when_run_with_the_same_options
     store = Store.create(tmp_path, _configuration(load("lasso-3"), "quick", "text"), "quick")
     assert _elsewhere(tmp_path, "lasso-3", "quick", "text", [0]) is None  # it is not finished
     history = pd.read_parquet(finished / "history.parquet")
-    store.write_frame("history.parquet", pd.concat([history.assign(method=m) for m in recovery.METHODS]))
+    store.write_frame("history.parquet", pd.concat([history.assign(method=m) for m in tuning.METHODS]))
     store.write_json("report.json", {})
     assert _elsewhere(tmp_path, "lasso-3", "quick", "text", [1]) is None  # other seeds
 
@@ -215,7 +216,7 @@ def test_of_pairs_with_the_same_score_the_fastest_is_taken():
         for s, values in curves.items()
         for i, f1 in enumerate(values)
     ]
-    tuned = recovery.tune(settings(), pd.DataFrame(rows))
+    tuned = tuning.tune(settings(), pd.DataFrame(rows))
     assert (tuned.client_step_size, tuned.server_step_size) == (0.1, 1.0)
     assert tuned.tied == [(0.1, 0.5), (0.1, 1.0)]
 
@@ -251,6 +252,7 @@ def test_methods_that_always_diverge_are_told(tmp_path: Path):
         run(tmp_path, overrides=[*SMALL, "grid.client_step_size=[1.0]", 'methods=["FedMiD"]'])
 
 
+@pytest.mark.optimised
 def test_the_curse_of_primal_averaging_shows(tmp_path: Path):
     directory = run(tmp_path, "curse", [])
     report = json.loads((directory / "report.json").read_text())

@@ -22,7 +22,8 @@ import fedlocal as fl
 from fedlocal import experiments
 from fedlocal.experiments import demo, speedup
 from fedlocal.experiments.claims import FAILS, HOLDS, UNMEASURED
-from fedlocal.experiments.schema import Speedup, SpeedupClaim, SpeedupGrid, load
+from fedlocal.experiments.loading import load
+from fedlocal.experiments.settings.speedup import Speedup, SpeedupClaim, SpeedupGrid
 from fedlocal.experiments.speedup_claims import Speeds, judge
 from fedlocal.report.figures import COLORS, MARKERS, panels, powers_of_two
 

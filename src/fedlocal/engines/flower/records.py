@@ -18,6 +18,13 @@ def to_record(arrays: Mapping[str, Any]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(a)) for name, a in arrays.items()})
 
 
+def overwrite(record: ArrayRecord, arrays: Mapping[str, Any]) -> None:
+    """Other arrays in the same record, so that whoever holds it (a wrapper that clips, the result) sees them."""
+    new = to_record(arrays)
+    record.clear()
+    record.update(new)
+
+
 def from_record(record: ArrayRecord) -> dict[str, np.ndarray]:
     """The arrays of a record. What a record says of an array is checked before its bytes are read, and again after."""
     arrays = {}

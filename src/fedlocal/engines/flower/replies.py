@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from fedlocal.engines.flower import records
 from fedlocal.engines.flower.letters import Letter, Letters
-from fedlocal.engines.flower.records import EXAMPLES, WEIGHT
+from fedlocal.engines.flower.records import EXAMPLES, METRICS, WEIGHT
 from fedlocal.engines.flower.roll import AWAY
 
 
@@ -67,3 +68,11 @@ class Sorted:
                 bad[asked[message]] = str(error)
         silent = [site for message, site in asked.items() if message not in good and site not in bad]
         return cls([good[message] for message in asked if message in good], bad, silent)
+
+
+def mean_of_common(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
+    """Flower's mean of the numbers that all sites gave."""
+    numbers = [records.only_metrics(reply) for reply in replies]
+    common = set.intersection(*map(set, numbers))
+    kept = [RecordDict({METRICS: MetricRecord({n: v for n, v in some.items() if n in common})}) for some in numbers]
+    return aggregate_metricrecords(kept, weighted_by)

@@ -1,7 +1,7 @@
 """The roll: which sites there are, under which number, and on which node each of them answers."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -37,6 +37,7 @@ class Roll:
         self.node_of: dict[str, int] = {}  # who answered, and from where
         self.moments: Moments | None = None
         self.refused: dict[int, tuple[str, float]] = {}  # nodes that are not taken, why, and since when
+        self.silent: set[int] = set()  # nodes that were connected at the last call and did not say yet who they are
         self._forms: dict[str, Form] = {}  # that sites gave
         self._asked: dict[str, tuple[int, float]] = {}  # hellos without an answer yet: to which node, and when
 
@@ -58,6 +59,7 @@ class Roll:
         for reply in sorted(replies, key=lambda r: self._asked[r.metadata.reply_to_message_id]):
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
             news += self._hear(reply, node, online)
+        self.silent = {node for node, _ in self._asked.values()} & online
         return sorted(news)
 
     def _hear(self, reply: Message, node: int, online: set[int]) -> list[tuple[str, str]]:
@@ -104,6 +106,10 @@ class Roll:
                 del self.node_of[name], self.examples[name]
                 news += self._refuse(node, str(error))
         return news
+
+    def called(self, clients: Iterable[int]) -> list[str]:
+        """What clients are called, those that never came included."""
+        return [self.names[m] if m < len(self.names) else f"site {m}" for m in clients]
 
     def doubt(self, name: str) -> None:
         """A site did not answer: it is left out until it says who it is again."""

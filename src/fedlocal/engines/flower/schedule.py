@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from fedlocal import checks
 from fedlocal.engines.flower.jobs import Job
-from fedlocal.engines.plan import COHORT_BLOCK, WEIGHTS, cohort_table
+from fedlocal.engines.plan import COHORT_BLOCK, WEIGHTS, cohort_table, local_work
 
 
 @dataclass(frozen=True)
@@ -38,15 +35,13 @@ class Schedule:
         weights: str,
         seed: int,
     ) -> "Schedule":
-        if (local_steps is None) == (local_epochs is None):
-            got = "neither" if local_steps is None else f"local_steps={local_steps} and local_epochs={local_epochs}"
-            raise ValueError(f"{owner}: give either local_steps or local_epochs, got {got}")
+        steps, epochs = local_work(owner, local_steps, local_epochs, sites)
         per_round = sites if clients_per_round is None else clients_per_round
         return cls(
             rounds=checks.whole(owner, "rounds", rounds),
             sites=sites,
-            local_steps=None if local_steps is None else _steps(owner, local_steps, sites),
-            local_epochs=None if local_epochs is None else checks.whole(owner, "local_epochs", local_epochs),
+            local_steps=steps,
+            local_epochs=epochs,
             batch_size=None if batch_size is None else checks.whole(owner, "batch_size", batch_size),
             clients_per_round=checks.whole(owner, "clients_per_round", per_round, at_most=sites),
             weights=checks.choice(owner, "weights", weights, WEIGHTS),
@@ -70,10 +65,3 @@ class Schedule:
             batch_size=self.batch_size,
             largest=None if self.local_epochs is None else largest,
         )
-
-
-def _steps(owner: str, local_steps: Any, sites: int) -> list[int]:
-    steps = [local_steps] * sites if np.ndim(local_steps) == 0 else list(local_steps)
-    if len(steps) != sites:
-        raise ValueError(f"{owner}: local_steps must be one number or one per site ({sites}), got {len(steps)}")
-    return [checks.whole(owner, "local_steps", k) for k in steps]

@@ -44,17 +44,17 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
     continues where it stopped, and a wrapper's privacy accountant with it.
     """
     inner = inner_strategy(strategy)
-    inner.accountant = getattr(strategy, "accountant", None)
+    accountant = inner.diary.accountant = getattr(strategy, "accountant", None)
     if strategy is not inner:
         settings = {name: getattr(strategy, name, None) for name in ("noise_multiplier", "clipping_norm")}
-        inner.wrapper = {"name": type(strategy).__name__, "accounted": inner.accountant is not None, **settings}
-    if inner.accountant is not None and inner.min_clients < inner.schedule.clients_per_round:
+        inner.wrapper = {"name": type(strategy).__name__, "accounted": accountant is not None, **settings}
+    if accountant is not None and inner.min_clients < inner.schedule.clients_per_round:
         needed = inner.schedule.clients_per_round
         raise ValueError(
             f"start: min_clients must be {needed}, all that a round asks, got {inner.min_clients}: noise is made for their "
             "mean, and the mean of fewer would tell more than the accountant says"
         )
-    with only_writer(inner.checkpoint):
+    with only_writer(inner.checkpoint), inner.keeping():
         return _all_rounds(strategy, inner, Polling(grid), timeout)
 
 

@@ -5,8 +5,8 @@ wrappers expect it: `arrays` is what clients are sent, replies have its form, an
 """
 
 import logging
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -21,20 +21,20 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from fedlocal import checks, recipes, wire
 from fedlocal.core import LocalMethod, Params
 from fedlocal.data.moments import Scaling
-from fedlocal.engines.checkpoint import Checkpoint, fingerprint
+from fedlocal.engines.checkpoint import fingerprint
 from fedlocal.engines.flower import records
+from fedlocal.engines.flower.attendance import Attendance
 from fedlocal.engines.flower.client import NUMBER, SCALING
 from fedlocal.engines.flower.coordinator import Coordinator
-from fedlocal.engines.flower.events import Event, Events
+from fedlocal.engines.flower.diary import Diary
 from fedlocal.engines.flower.letters import Letter
-from fedlocal.engines.flower.patience import Patience, TooFewSites
-from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, METRICS, WEIGHT
-from fedlocal.engines.flower.replies import Expected, Sorted
+from fedlocal.engines.flower.patience import TooFewSites
+from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, WEIGHT
+from fedlocal.engines.flower.replies import Expected, Sorted, mean_of_common
 from fedlocal.engines.flower.roll import Roll
 from fedlocal.engines.flower.schedule import Schedule
 
 OWNER = "Strategy"
-RETURN_SECONDS = 15.0  # how long a run that continues waits for sites beyond those it needs
 log = logging.getLogger("fedlocal")
 
 
@@ -74,7 +74,7 @@ class Strategy(FedAvg):
         checkpoint: str | None = None,
     ):
         super().__init__(
-            weighted_by_key=WEIGHT, train_metrics_aggr_fn=self._mean_numbers, evaluate_metrics_aggr_fn=_mean_of_common
+            weighted_by_key=WEIGHT, train_metrics_aggr_fn=self._mean_numbers, evaluate_metrics_aggr_fn=mean_of_common
         )
         self.method = checks.instance(OWNER, "method", method, LocalMethod)
         self.description = recipes.describe(method)
@@ -94,18 +94,15 @@ class Strategy(FedAvg):
         per_round = self.schedule.clients_per_round
         least = per_round if min_clients is None else min_clients
         self.min_clients = checks.whole(OWNER, "min_clients", least, at_most=per_round)
-        self.patience = Patience(checks.number(OWNER, "patience", patience, at_least=0))  # with sites that are away
-        self._lost = Patience(self.patience.seconds)  # with rounds that do not count
+        seconds = checks.number(OWNER, "patience", patience, at_least=0)
+        self.diary = Diary(checkpoint, self.roll)
+        self.events, self.history = self.diary.events, self.diary.history
+        self.attendance = Attendance(self.roll, self.min_clients, seconds, self.events)
         self.eval_every = checks.whole(OWNER, "eval_every", eval_every)
         self.standardize, self.x0, self.checkpoint = bool(standardize), x0, checkpoint
         self.timeout = 3600.0
-        self.events = Events()
-        self.history: list[dict[str, float]] = []
-        self.accountant: Any = None  # of a wrapper that keeps account of privacy; `start` sets it
         self.wrapper: dict[str, Any] | None = None  # what `start` finds around this strategy
         self._coordinator: Coordinator | None = None  # once the sites have been met
-        self._before = 0  # rounds that are done by then
-        self._saved: Checkpoint | None = None
         self._asked: list[tuple[Message, str]] = []  # messages of this round and the sites they went to
         self._numbers: dict[str, float] | None = None  # means of this round's replies, until the server's step is done
         self._unseen = False  # whether clients were asked to train and no reply was looked at yet
@@ -125,12 +122,13 @@ class Strategy(FedAvg):
         self._asked = []
         if self.done == self.schedule.rounds:
             return []
-        online = self._wait_for_sites(grid)
-        for site in self._cohort():
+        clients = self.schedule.cohort(self.done)
+        online = self.attendance.wait(grid, self.done, clients)
+        for site in self.roll.called(clients):
             if site not in online:
                 self.events.add(self.done, site, "not connected; left out")
-        self._write(arrays, self.coordinator.letter.arrays)
-        present = [site for site in self._cohort() if site in online]
+        records.overwrite(arrays, self.coordinator.letter.arrays)
+        present = [site for site in self.roll.called(clients) if site in online]
         self._asked = [(self._message(arrays, config, site, online[site]), site) for site in present]
         self._unseen = True
         return [message for message, _ in self._asked]
@@ -140,7 +138,9 @@ class Strategy(FedAvg):
     ) -> Iterable[Message]:
         """The server's step of the round; then questions for the loss, when they are due."""
         self._take_step(arrays)
-        self._notice_lost_round()
+        if self._unseen:  # a wrapper may have dropped a round's replies without showing them
+            self._unseen = False
+            self.attendance.enough(self.done, 0)
         due = self.done % self.eval_every == 0 or self.done == self.schedule.rounds
         if not due or self.done == 0 or (self.history and self.history[-1]["round"] == self.done):
             self._asked = []
@@ -164,7 +164,7 @@ class Strategy(FedAvg):
         mean["objective"] = float(mean["loss"]) + self.coordinator.penalty()  # pyright: ignore[reportArgumentType]
         numbers = {n: v for n, v in mean.items() if n not in (EXAMPLES, "round", "sites") and not isinstance(v, list)}
         self.history.append({"round": self.done, "sites": len(replies), **numbers})
-        self._save()
+        self.diary.save(self.coordinator)
         return mean
 
     def start(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -187,7 +187,7 @@ class Strategy(FedAvg):
     @property
     def done(self) -> int:
         """Rounds that count so far."""
-        return self._before if self._coordinator is None else self._coordinator.done
+        return self.diary.before if self._coordinator is None else self._coordinator.done
 
     def solution(self) -> Params:
         """The model after the rounds that are done, as NumPy arrays."""
@@ -210,25 +210,12 @@ class Strategy(FedAvg):
         if self._coordinator is not None:
             return
         self.timeout = timeout
-        read = None if self.checkpoint is None else Checkpoint(self.checkpoint, self._identity()).read()
-        if read is not None:
-            self._resume(read[0]["rounds"], read[0]["extra"])
-        self._meet(grid, self.patience.seconds if read is None else min(self.patience.seconds, RETURN_SECONDS))
-        while self.standardize and self.roll.moments is None:
-            for site, what in self.roll.ask_moments(grid, timeout, self.min_clients):
-                self.events.add(self.done, site, what)
-                self.roll.doubt(site)
-            if self.roll.moments is None:
-                self._be_patient(self._lost, 0)
-                self._wait_for_sites(grid)
-        self._lost.calm()
+        again = self.diary.take_up(self._identity())
+        self.attendance.meet(grid, self.done, timeout, again)
+        if self.standardize:
+            self.attendance.measure(grid, self.done, self.schedule.cohort(self.done), timeout)
         coordinator = Coordinator(self.method, self._starting_point())
-        if self.checkpoint is not None:
-            identity = {**self._identity(), "x0": fingerprint(coordinator.x0)}
-            self._saved = Checkpoint(self.checkpoint, identity)
-            previous = self._saved.load(coordinator.server)
-            if previous is not None:
-                coordinator.resume(*previous[:2])
+        self.diary.begin(self._identity(), coordinator)
         self._coordinator = coordinator
 
     def arrays(self) -> ArrayRecord:
@@ -246,8 +233,8 @@ class Strategy(FedAvg):
         mean = Letter(records.from_record(arrays), self._numbers)
         self._numbers = None
         self.coordinator.step(mean)
-        self._save()
-        self._write(arrays, self._outgoing())
+        self.diary.save(self.coordinator)
+        records.overwrite(arrays, self._outgoing())
 
     def _message(self, arrays: ArrayRecord, config: ConfigRecord, site: str, node: int) -> Message:
         job = self.schedule.job(self.done, self.roll.names.index(site), max(self.roll.examples.values()))
@@ -278,12 +265,7 @@ class Strategy(FedAvg):
     ) -> tuple[list[Message], list[Message]]:
         """All of them, for they were examined; none of a round that has too few."""
         self._unseen, good = False, list(replies)
-        if is_train and len(good) < self.min_clients:
-            self._lose_round(len(good))
-            return [], []
-        if is_train:
-            self._lost.calm()
-        return good, []
+        return (good if not is_train or self.attendance.enough(self.done, len(good)) else []), []
 
     def _mean_numbers(self, replies: list[RecordDict], weighted_by: str) -> MetricRecord:
         """Flower's mean of the numbers in replies; noted, for the server's step needs those of the method's."""
@@ -291,72 +273,20 @@ class Strategy(FedAvg):
         self._numbers = {name: float(mean[name]) for name in self.coordinator.letters.numbers}  # pyright: ignore
         return mean
 
-    # waiting
-
-    def _cohort(self) -> list[str]:
-        """The sites of this round, those that never came included."""
-        names = self.roll.names
-        return [names[m] if m < len(names) else f"site {m}" for m in self.schedule.cohort(self.done)]
-
-    def _online(self, grid: Grid) -> dict[str, int]:
-        for site, what in self.roll.call(grid):
-            self.events.add(self.done, site, what)
-        return self.roll.online(grid)
-
-    def _meet(self, grid: Grid, seconds: float) -> None:
-        """Wait until all sites are there; after so many seconds, until enough of them are."""
-        began = time.monotonic()
-        while len(online := self._online(grid)) < self.roll.size:
-            late = self.patience.lost()
-            if len(online) >= self.min_clients and time.monotonic() - began >= seconds:
-                break
-            if late:
-                raise TooFewSites(self._complaint(len(online)))
-            self.patience.wait()
-        for site, what in self.roll.agree():
-            self.events.add(self.done, site, what)
-        if len(self.roll.online(grid)) < self.min_clients:
-            raise TooFewSites(self._complaint(len(self.roll.online(grid))))
-        self.patience.calm()
-
-    def _wait_for_sites(self, grid: Grid) -> dict[str, int]:
-        """The nodes of the sites that are there, once there are enough of them for this round."""
-        while True:
-            online = self._online(grid)
-            there = sum(site in online for site in self._cohort())
-            if there >= self.min_clients:
-                self.patience.calm()
-                return online
-            self._be_patient(self.patience, there)
-
-    def _notice_lost_round(self) -> None:
-        """A wrapper may have dropped a round's replies without showing them."""
-        if self._unseen:
-            self._lose_round(0)
-        self._unseen = False
-
-    def _lose_round(self, answers: int) -> None:
-        self.events.add(self.done, "", f"{answers} answers, {self.min_clients} needed; the round is repeated")
-        self._be_patient(self._lost, answers)
-
-    def _be_patient(self, patience: Patience, there: int) -> None:
-        if patience.lost():
-            self._save()
-            raise TooFewSites(self._complaint(there))
-        patience.wait()
-
-    def _complaint(self, there: int) -> str:
-        away = [name for name in self.roll.names if name not in self.roll.node_of]
-        missing = f"; not there: {', '.join(away)}" if away and not self.roll.refused else ""
-        refused = "".join(f"; refused: {why}" for why, _ in self.roll.refused.values())
-        kept = f"; {self.done} rounds are kept in {self.checkpoint}, start again to go on"
-        return (
-            f"Strategy: {there} of {self.roll.size} sites answered, {self.min_clients} are needed, and after "
-            f"{self.patience.seconds:g} s patience is over{missing}{refused}"
-            f"{kept if self.checkpoint is not None and self.done > 0 else ''}"
-        )
-
     # keeping
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """When too few sites are left, what was done and said is kept, and the error says where."""
+        try:
+            yield
+        except TooFewSites as error:
+            if self._coordinator is not None:
+                self.diary.save(self._coordinator)
+            if self.checkpoint is None or self.done == 0:
+                raise
+            kept = f"{self.done} rounds are kept in {self.checkpoint}, start again to go on"
+            raise TooFewSites(f"{error}; {kept}") from None
 
     def _starting_point(self) -> Params:
         dtype = jnp.result_type(float)
@@ -368,35 +298,3 @@ class Strategy(FedAvg):
         later = ("rounds", "examples", "columns")
         configuration = {name: value for name, value in self.configuration().items() if name not in later}
         return {**configuration, "deployed": True, "numbers of the method": fingerprint(self.method)}
-
-    def _save(self) -> None:
-        if self._saved is None:
-            return
-        extra = {"roll": self.roll.to_json(), "history": self.history, "events": self.events.to_json()}
-        if self.accountant is not None:
-            extra["privacy"] = self.accountant.state_dict()
-        self._saved.save(self.done, self.coordinator.server, extra)
-
-    def _resume(self, done: int, extra: dict[str, Any]) -> None:
-        """Take up what a checkpoint keeps besides the method's state."""
-        self._before, self.history = done, extra["history"]
-        self.roll.resume(extra["roll"])
-        if self.accountant is not None:
-            self.accountant.load_state_dict(extra["privacy"])
-        self.events.extend(Event(**event) for event in extra["events"])
-        self.events.add(done, "", f"continued from {self.checkpoint} after {done} rounds")
-
-    @staticmethod
-    def _write(arrays: ArrayRecord, values: dict[str, np.ndarray]) -> None:
-        """In place, so that whoever holds `arrays` (a wrapper that clips, the result) sees them."""
-        record = records.to_record(values)
-        arrays.clear()
-        arrays.update(record)
-
-
-def _mean_of_common(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
-    """Flower's mean of the numbers that all sites gave."""
-    numbers = [records.only_metrics(reply) for reply in replies]
-    common = set.intersection(*map(set, numbers))
-    kept = [RecordDict({METRICS: MetricRecord({n: v for n, v in some.items() if n in common})}) for some in numbers]
-    return aggregate_metricrecords(kept, weighted_by)

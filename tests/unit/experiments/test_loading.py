@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from fedlocal.experiments.schema import Recovery, Speedup, load, names
+from fedlocal.experiments.loading import load, names
+from fedlocal.experiments.settings.recovery import Recovery
+from fedlocal.experiments.settings.speedup import Speedup
 
 over = pytest.mark.parametrize
 RECOVERY = [name for name in names() if isinstance(load(name), Recovery)]

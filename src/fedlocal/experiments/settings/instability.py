@@ -1,0 +1,26 @@
+"""Settings of the instability study."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from fedlocal.experiments.settings.shared import Common
+
+
+class Instability(Common):
+    """Two close runs of accelerated gradient descent on the objective of the instability theorem."""
+
+    kind: Literal["instability"]
+    kappas: Annotated[list[Annotated[float, Field(gt=1)]], Field(min_length=1)]
+    blocks: Annotated[int, Field(ge=2)]  # K: of three steps each
+    shown_kappa: Annotated[float, Field(gt=1)]  # that of the figures
+    further_steps: PositiveInt  # after the blocks, to see both runs converge
+    worst_kappas: Annotated[list[Annotated[float, Field(gt=1)]], Field(min_length=1)]  # of the worst cases
+    worst_local_steps: Annotated[list[PositiveInt], Field(min_length=2)]
+    longest_agd: Annotated[int, Field(ge=6)]  # local steps of AGD's worst case, whose growth is that of the last five
+
+    @model_validator(mode="after")
+    def _covered(self) -> "Instability":
+        if max(self.kappas) < 25:
+            raise ValueError(f"kappas must contain one of at least 25, which the theorem is about, got {self.kappas}")
+        return self
