@@ -1,8 +1,8 @@
 """What all estimators share: their parameters, sites and weights of examples, and what a fit leaves behind."""
 
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,13 @@ WEIGHTS = ("examples", "sites")
 NEWTON = "prox_newton"
 
 
-parameters = dataclass(repr=False, eq=False, kw_only=True)  # writes the constructor that scikit-learn asks for
+Model = TypeVar("Model")
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def parameters(cls: type[Model]) -> type[Model]:
+    """Write the constructor that scikit-learn asks for: it keeps its arguments as they are."""
+    return dataclass(repr=False, eq=False, kw_only=True)(cls)
 
 
 @parameters

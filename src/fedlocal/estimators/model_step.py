@@ -11,7 +11,10 @@ from fedlocal.estimators.penalties import Penalty, SumPenalty
 SWEEPS = 4  # of coordinate descent before an attempt at the exact solution on its support; doubled every time
 ATTEMPTS = 9
 HALVINGS = 10
-ROUGH = 1e-5  # a precision for which few sweeps are enough
+ROUGH, SMALL = (
+    1e-5,
+    512,
+)  # a precision for which few sweeps are enough, and a support on which systems are solved all the same
 RIDGE = 1e-12  # of a diagonal of ones: what makes a singular system solvable, and changes little else
 PROXIMAL_STEPS = 20_000
 
@@ -62,8 +65,9 @@ def _by_coordinates(
         left = _descend(matrix, r, v, *terms, SWEEPS << attempt, precision)
         if left <= precision or attempt == ATTEMPTS - 1 or (precision > ROUGH and attempt == 1):
             break
-        v = _on_support(matrix, r, v, penalty)
-        r = g + matrix @ (v - v0)
+        if precision <= ROUGH or np.count_nonzero(v) <= SMALL:
+            v = _on_support(matrix, r, v, penalty)
+            r = g + matrix @ (v - v0)
     return v
 
 

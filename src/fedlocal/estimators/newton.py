@@ -12,7 +12,7 @@ from fedlocal.estimators.penalties import Penalty, SumPenalty
 from fedlocal.estimators.pool import Pool
 
 ALL = 512  # weights up to which the curvature of all of them is asked for
-NEW = 64, 256  # least and most weights that join a working set at once, otherwise as many as are in it
+NEW = 64, 1024  # least and most weights that join a working set at once, otherwise as many as are in it
 LARGEST = 3000  # weights whose curvature is sent; more are left to first-order rounds
 LENGTHS = (1.0, 0.5, 0.25)  # of steps that are tried before the model is made more careful
 FIRST_ORDER = 100  # times as many iterations without curvature

@@ -146,6 +146,10 @@ class Pool:
 
     def _blocks(self, scores: np.ndarray, chosen: np.ndarray, caution: float) -> tuple[np.ndarray, np.ndarray]:
         """Second derivatives among the chosen weights, and between them and the intercepts."""
+        if self.loss.outputs == 1:
+            h = self.weights * self.loss.curvature(scores, 0, 0, caution)
+            sums = np.asarray(self.features.T @ h)[chosen] if self.intercept else np.zeros(len(chosen))
+            return self._product(chosen, h, chosen), sums[:, None]
         rows, outputs = chosen // self.loss.outputs, chosen % self.loss.outputs
         places = [np.flatnonzero(outputs == c) for c in self._outputs]
         matrix, sums = np.empty((len(chosen), len(chosen))), np.zeros((len(chosen), self.loss.outputs))
@@ -171,7 +175,7 @@ class Pool:
         place[some], other_place[others] = np.arange(len(some)), np.arange(len(others))
         out, csr = np.zeros((len(some), len(others))), self.features
         _add_products(csr.indptr, csr.indices, csr.data, h, place, other_place, same, out)
-        return np.triu(out) + np.triu(out, 1).T if same else out
+        return out
 
     @property
     def _outputs(self) -> range:
@@ -183,7 +187,7 @@ def _add_products(
     starts: Any, columns: Any, values: Any, h: Any, place: Any, other_place: Any, same: bool, out: Any
 ) -> None:
     """Add h_i times the products of all pairs of entries of row i, for every row of a CSR matrix, to the places of their columns;
-    of a `same` set of columns the upper triangle only. Far faster than a product of sparse matrices, which would be sparse."""
+    of a `same` set of columns half of them. Far faster than a product of sparse matrices, which would be sparse."""
     width = 0
     for i in range(len(h)):
         width = max(width, starts[i + 1] - starts[i])
@@ -202,3 +206,7 @@ def _add_products(
                 for b in range(passed if same else 0, found):
                     row[at[b]] += factor * number[b]
                 passed += 1
+    if same:
+        for i in range(len(out)):
+            for j in range(i):
+                out[i, j] = out[j, i]
