@@ -2,9 +2,9 @@
 
     python examples/leave_one_hospital_out.py --folder PATH      # of processed.cleveland.data and so on; else they are fetched
 
-For each hospital in turn: the federated fit of the three others, scikit-learn's fit of their patients in one table (pooled), and a
-fit of each of them alone. Nothing looks at the hospital that is left out, neither means and variances nor the choice of C: that is
-the one with which models of two of the three hospitals are right most often at the third. All fits of a row have the same C.
+For each hospital in turn: the federated fit of the three others, scikit-learn's fit of their patients in one table (pooled), and
+of each of them alone (only). Nothing looks at the hospital that is left out, neither means and variances nor the choice of C:
+that is the one with which models of two of the three are right most often at the third. All fits of a row have the same C.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", help="where the hospitals' files are; the cache when left out")
     arguments = parser.parse_args()
-    console = Console(highlight=False, width=110)
+    console = Console(highlight=False, width=124)
     for penalty in ("l1", "l2"):
         shown, apart = compare(hospitals(arguments.folder), penalty)
         formats = {"patients": "{:.0f}", "ill": "{:.1f}", "C": "{:.3g}"} | dict.fromkeys(shown.columns[4:], "{:.1f}")

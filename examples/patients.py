@@ -1,6 +1,6 @@
 """Patients of four sites: UCI heart disease where its files are at hand, else scikit-learn's breast-cancer data."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -44,7 +44,7 @@ def hospitals(folder: Folder) -> Patients:
 
 
 def dealt() -> Patients:
-    known = load_breast_cancer()
+    known: Any = load_breast_cancer()
     features = pd.DataFrame(known["data"], columns=list(known["feature_names"]))
     number = fl.data.partition.by_quantity(len(features), 4, concentration=5.0, seed=0)  # unequal sites
     return Patients(

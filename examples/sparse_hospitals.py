@@ -37,18 +37,18 @@ def main() -> None:
     per_deviation = model.coef_[0]
     per_unit, _ = scaling.unscale(per_deviation, model.intercept_[0])
     frame = pd.DataFrame({"column": X.columns, "per_standard_deviation": per_deviation, "per_unit": per_unit})
-    kept = frame[per_deviation != 0].sort_values("per_standard_deviation", key=abs, ascending=False)
-    history = model.history_.groupby("phase", sort=False).tail(1)
+    order = np.argsort(-np.abs(per_deviation))[
+        : np.count_nonzero(per_deviation)
+    ]  # those that are not zero, largest first
+    shown = ["phase", "round", "objective", "duality_gap", "nonzeros", "sent"]
+    ends = model.history_.drop_duplicates("phase", keep="last").filter(items=shown)
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(told)
-    console.print(table(kept, f"Log-odds of being ill: {len(kept)} of {len(frame)} columns, the others are zero"))
-    shown = ["phase", "round", "objective", "duality_gap", "nonzeros", "sent"]
-    console.print(
-        table(
-            history[shown], "After the local rounds, and at the end", {"objective": "{:.6f}", "duality_gap": "{:.1e}"}
-        )
-    )
+    title = f"Log-odds of being ill: {len(order)} of {len(frame)} columns, the others are zero"
+    console.print(table(frame.iloc[order], title))
+    formats = {"objective": "{:.6f}", "duality_gap": "{:.1e}"}
+    console.print(table(ends, "After the local rounds, and at the end", formats))
     sent = model.communication_
     console.print(
         f"certificate: {model.certificate_}\n"

@@ -280,7 +280,7 @@ def data_verify(
     name: Annotated[str | None, typer.Argument(help="A data set; every file that is here when left out.")] = None,
     folder: FolderOption = None,
 ) -> None:
-    """Compare files with the SHA-256 that we know (epsilon: that of the first fetch)."""
+    """Compare files with the SHA-256 that we know (where we know none: that of the first fetch)."""
     from fedlocal.data import catalogue
 
     names = [name] if name else [known for known in catalogue.KNOWN if catalogue.find(known, folder)]

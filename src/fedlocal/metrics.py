@@ -78,13 +78,17 @@ class Accuracy(Metric):
         self.data, self.name = data, name
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
-        problem = evaluation.problem
+        return self.measure_many([evaluation])[0]
+
+    def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
+        problem = evaluations[0].problem
         if not hasattr(problem, "correct"):
             raise TypeError(f"Accuracy: needs Logistic, Softmax or MLP, got {type(problem).__name__}")
         assert isinstance(problem, DataProblem)
         measured = problem if self.data is None else problem.with_data(self.data)
+        points = jax.tree.map(lambda *a: np.stack(a), *(seen.x for seen in evaluations))
         with jax.enable_x64(True):
-            return {self.name: float(_accuracy(measured, evaluation.x))}
+            return [{self.name: float(value)} for value in _accuracies(measured, points)]
 
 
 class Density(Metric):
@@ -225,9 +229,9 @@ def _losses(problem: AbstractProblem, points: Params, loss_weights: jax.Array) -
 
 
 @jax.jit
-def _accuracy(problem: DataProblem, x: Params) -> jax.Array:
-    weights = jnp.full(problem.data.num_examples, 1 / problem.data.num_examples)
-    return problem.weighted_sum(problem.correct, x, weights)  # pyright: ignore[reportAttributeAccessIssue]
+def _accuracies(problem: Any, points: Params) -> jax.Array:
+    each = jnp.full(problem.data.num_examples, 1 / problem.data.num_examples)
+    return jax.vmap(lambda x: problem.weighted_sum(problem.correct, x, each))(points)
 
 
 def _weights(x: Any) -> np.ndarray:

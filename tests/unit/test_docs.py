@@ -8,7 +8,7 @@ import pytest
 from programs import Told, run_programs
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["simulate", "deploy", "what-is-sent", "failures"]
+PAGES = ["simulate", "estimators", "deploy", "what-is-sent", "failures"]
 BLOCKS = {page: re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL) for page in PAGES}
 
 

@@ -11,8 +11,9 @@ import scipy.fft
 import scipy.special
 
 from fedlocal import checks
-from fedlocal.data.catalogue import CATALOGUE, Folder, cache, find, obtain, replacing
+from fedlocal.data.catalogue import Folder, cache, find, obtain, replacing
 from fedlocal.data.libsvm import read_pieces
+from fedlocal.data.sets import CATALOGUE
 from fedlocal.progress import ProgressBar
 
 Arrays = tuple[np.ndarray, np.ndarray]

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.syntax import Syntax
 
 from fedlocal.data import load
-from fedlocal.data.catalogue import CATALOGUE
 from fedlocal.data.files import Examples, read_examples
+from fedlocal.data.sets import CATALOGUE
 from fedlocal.engines.checkpoint import write_atomically
 from fedlocal.federated_data import FederatedData
 from fedlocal.problems import LeastSquares, Logistic

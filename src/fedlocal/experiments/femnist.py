@@ -1,31 +1,28 @@
 """The constrained study: softmax regression or a network whose kernels are kept in a ball, on handwriting by writer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pandas as pd
 
 from fedlocal import data as loaders
 from fedlocal.core import Params, Regularizer
 from fedlocal.experiments import tuning
 from fedlocal.experiments.claims import Tuned, Verdict, judge
-from fedlocal.experiments.fast_l1_ball import FastL1Ball
 from fedlocal.experiments.outcome import Outcome
 from fedlocal.experiments.settings.femnist import Femnist
 from fedlocal.experiments.store import Store
 from fedlocal.federated_data import FederatedData
-from fedlocal.metrics import ConstraintViolation, Evaluation, Metric
+from fedlocal.metrics import Accuracy, ConstraintViolation, Metric
 from fedlocal.problems import MLP, Softmax
 from fedlocal.problems.data_problem import DataProblem
-from fedlocal.regularizers import L2Ball
+from fedlocal.regularizers import L1Ball, L2Ball
 from fedlocal.regularizers.balls import FEASIBILITY
 from fedlocal.report.figures import COLORS, legend_below, panels, plain_log_scale
 
-BALLS = {"l1": FastL1Ball, "l2": L2Ball}
+BALLS = {"l1": L1Ball, "l2": L2Ball}
 CLASSES = {"softmax": 10, "2nn": 62}  # of FEMNIST, as in the text
 DIGITS = 10  # classes of the other data sets
 WHO = {"digits": "clients", "mnist_by_writer": "writers", "femnist": "writers"}
@@ -45,26 +42,6 @@ class Constrained(MLP):
         return self.constraint.prox(super().init(key), 1.0)
 
 
-class Accuracies(Metric):
-    """The fraction of a problem's examples that are classified rightly, at all cells of a sweep together, in float32."""
-
-    def __init__(self, problem: DataProblem, name: str):
-        self.problem, self.name = problem, name
-
-    def measure(self, evaluation: Evaluation) -> dict[str, float]:
-        return self.measure_many([evaluation])[0]
-
-    def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
-        points = jax.tree.map(lambda *a: np.stack(a, dtype=np.float32), *(seen.x for seen in evaluations))
-        return [{self.name: float(value)} for value in _accuracies(self.problem, points)]
-
-
-@jax.jit
-def _accuracies(problem: Any, points: Params) -> jax.Array:
-    each = jnp.full(problem.data.num_examples, 1 / problem.data.num_examples)
-    return jax.vmap(lambda x: problem.weighted_sum(problem.correct, x, each))(points)
-
-
 class Task:
     """The data of a seed, its problem, the constraint, and what is measured."""
 
@@ -79,8 +56,8 @@ class Task:
             else Constrained(train, self.constraint, settings.hidden, classes)
         )
         self.metrics: list[Metric] = [
-            Accuracies(self.problem, "training_accuracy"),
-            Accuracies(self.problem.with_data(test), "test_accuracy"),
+            Accuracy(name="training_accuracy"),
+            Accuracy(test, "test_accuracy"),
             ConstraintViolation(),
         ]
 

@@ -14,7 +14,7 @@ import pytest
 
 import fedlocal as fl
 from fedlocal.data import catalogue
-from fedlocal.data.catalogue import CATALOGUE
+from fedlocal.data.sets import CATALOGUE
 
 over = pytest.mark.parametrize
 SHARED = Path(__file__).parents[4] / "shared" / "data"

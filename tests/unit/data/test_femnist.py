@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedlocal as fl
-from fedlocal.data import catalogue
+from fedlocal.data import sets
 
 h5py = pytest.importorskip("h5py", reason="the extra femnist is not installed")
 WRITERS = {"f1000_45": [7, 1, 4], "f0005_26": [3, 3], "f0000_14": [0]}
@@ -45,8 +45,8 @@ def archive(folder: Path, stem: str, monkeypatch: pytest.MonkeyPatch, name: str,
             files.add(write(folder / "made.h5", writers), f"{inside or stem}_{split}.h5")
     (folder / "made.h5").unlink()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    entry = replace(catalogue.HANDWRITING[name], sha256=digest, address=path.as_uri())
-    monkeypatch.setitem(catalogue.HANDWRITING, name, entry)
+    entry = replace(sets.HANDWRITING[name], sha256=digest, address=path.as_uri())
+    monkeypatch.setitem(sets.HANDWRITING, name, entry)
     return path
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fedlocal as fl
-from fedlocal.data import catalogue, read_haxby_array, read_haxby_images
+from fedlocal.data import read_haxby_array, read_haxby_images, sets
 from fedlocal.data.haxby import CATEGORIES
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
@@ -45,8 +45,8 @@ def write_array(path: Path, monkeypatch: pytest.MonkeyPatch, runs: int = 5, **ch
     } | changes
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, **arrays)
-    entry = replace(catalogue.HAXBY["haxby-vt"], sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    monkeypatch.setitem(catalogue.HAXBY, "haxby-vt", entry)
+    entry = replace(sets.HAXBY["haxby-vt"], sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setitem(sets.HAXBY, "haxby-vt", entry)
     return arrays
 
 
@@ -199,7 +199,7 @@ def test_archives_are_fetched_and_read_like_folders(tmp_path: Path, cache: Path,
         files.add(tmp_path / "made" / "subj1", "subj1")
     write_brain(archive.parent)
     for name, file in {"haxby-1": archive, "haxby-mask": archive.parent / "mask.nii.gz"}.items():
-        monkeypatch.setitem(catalogue.HAXBY, name, replace(catalogue.HAXBY[name], address=file.as_uri()))
+        monkeypatch.setitem(sets.HAXBY, name, replace(sets.HAXBY[name], address=file.as_uri()))
     fetched = fl.data.haxby(source="images", subjects=[1])
     assert {"subj1-2010.01.14.tar.gz", "mask.nii.gz"} <= {path.name for path in cache.iterdir()}
     write_brain(tmp_path / "made")
@@ -269,7 +269,7 @@ def test_the_real_array_is_as_documented():
     (scans,) = fl.data.haxby_scans(SHARED)
     assert tuple(np.unique(scans.labels)) == CATEGORIES
     assert np.unique(scans.runs, return_counts=True)[1].tolist() == [72] * 12
-    entry, path = catalogue.HAXBY["haxby-vt"], fl.data.verify("haxby-vt", SHARED)
+    entry, path = sets.HAXBY["haxby-vt"], fl.data.verify("haxby-vt", SHARED)
     assert (path.stat().st_size, *scans.features.shape) == (entry.size, entry.rows, entry.features)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedlocal as fl
-from fedlocal.data import catalogue, heart
+from fedlocal.data import catalogue, heart, sets
 from fedlocal.data.heart import COLUMNS, HOSPITALS, read_hospital
 from fedlocal.data.moments import Moments
 
@@ -35,8 +35,8 @@ def write(path: Path, *lines: str) -> Path:
 
 def accept(name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this file the right one for a hospital."""
-    entry, sha256 = catalogue.HEART[f"heart-{name}"], hashlib.sha256(path.read_bytes()).hexdigest()
-    monkeypatch.setitem(catalogue.HEART, f"heart-{name}", replace(entry, sha256=sha256))
+    entry, sha256 = sets.HEART[f"heart-{name}"], hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setitem(sets.HEART, f"heart-{name}", replace(entry, sha256=sha256))
 
 
 def row(features: np.ndarray, i: int) -> dict[str, float]:
@@ -115,8 +115,8 @@ def test_a_changed_file_is_refused(tmp_path: Path):
 def test_it_is_fetched_once_and_kept(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     source = write(tmp_path / "uci" / "processed.va.data", GAPS)
     accept("va", source, monkeypatch)
-    entry = replace(catalogue.HEART["heart-va"], address=source.as_uri())
-    monkeypatch.setitem(catalogue.HEART, "heart-va", entry)
+    entry = replace(sets.HEART["heart-va"], address=source.as_uri())
+    monkeypatch.setitem(sets.HEART, "heart-va", entry)
     first = fl.data.hospital("va")
     source.unlink()
     np.testing.assert_array_equal(fl.data.hospital("va").features, first.features)
@@ -126,7 +126,7 @@ def test_it_is_fetched_once_and_kept(tmp_path: Path, cache: Path, monkeypatch: p
 
 def test_without_the_internet_it_says_what_to_put_where(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
     address = (tmp_path / "processed.va.data").as_uri()
-    monkeypatch.setitem(catalogue.HEART, "heart-va", replace(catalogue.HEART["heart-va"], address=address))
+    monkeypatch.setitem(sets.HEART, "heart-va", replace(sets.HEART["heart-va"], address=address))
     sentence = f"without the internet, put the file processed.va.data from {address} into {cache}$"
     with pytest.raises(ConnectionError, match=sentence):
         fl.data.hospital("va")
@@ -159,8 +159,8 @@ def test_heart_disease_is_one_federation(tmp_path: Path, monkeypatch: pytest.Mon
 def test_checksums_and_sizes_are_those_of_the_real_files():
     lines = [line.split() for line in (SHARED / "SHA256SUMS").read_text().splitlines()]
     known = {Path(file).name: digest for digest, file in lines if "processed" in file}
-    assert {entry.file: entry.sha256 for entry in catalogue.HEART.values()} == known
-    for name, entry in catalogue.HEART.items():
+    assert {entry.file: entry.sha256 for entry in sets.HEART.values()} == known
+    for name, entry in sets.HEART.items():
         path = fl.data.verify(name, SHARED)
         assert path.stat().st_size == entry.size
         assert len(path.read_text().splitlines()) == entry.rows == ROWS[name.removeprefix("heart-")]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedlocal as fl
-from fedlocal.data import catalogue
+from fedlocal.data import sets
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not (SHARED / "mnist_by_writer.npz").is_file(), reason=f"no real data in {SHARED}")
@@ -32,8 +32,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "mnist_by_writer.npz"
     np.savez_compressed(path, **arrays, **tests)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    entry = replace(catalogue.HANDWRITING["mnist-by-writer"], sha256=digest)
-    monkeypatch.setitem(catalogue.HANDWRITING, "mnist-by-writer", entry)
+    entry = replace(sets.HANDWRITING["mnist-by-writer"], sha256=digest)
+    monkeypatch.setitem(sets.HANDWRITING, "mnist-by-writer", entry)
     return path
 
 
@@ -106,7 +106,7 @@ def test_without_the_file_it_says_what_to_do(cache: Path):
 
 @needs_shared
 def test_the_real_file_has_the_documented_writers():
-    entry = catalogue.HANDWRITING["mnist-by-writer"]
+    entry = sets.HANDWRITING["mnist-by-writer"]
     assert f"{entry.sha256}  ./{entry.file}" in (SHARED / "SHA256SUMS").read_text().splitlines()
     assert (SHARED / entry.file).stat().st_size == entry.size
     with np.load(SHARED / entry.file, allow_pickle=False) as file:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import fedlocal as fl
 from fedlocal import experiments
 from fedlocal.cli import app
-from fedlocal.data import catalogue
+from fedlocal.data import sets
 from fedlocal.experiments import fmri, fmri_figures
 from fedlocal.experiments.loading import load
 from fedlocal.experiments.settings.fmri import Fmri, RegionClaim
@@ -61,10 +61,10 @@ def finished(arrays: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("haxby")
     path = folder / "haxby2001_subj1_vt.npz"
     np.savez(path, **arrays)
-    entry = replace(catalogue.HAXBY["haxby-vt"], sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    entry = replace(sets.HAXBY["haxby-vt"], sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLOCAL_DATA", str(folder))
-        patch.setitem(catalogue.HAXBY, "haxby-vt", entry)
+        patch.setitem(sets.HAXBY, "haxby-vt", entry)
         yield run(folder / "runs")
 
 

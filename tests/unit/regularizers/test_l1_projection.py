@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlocal.experiments.fast_l1_ball import FastL1Ball
+from fedlocal.regularizers import L1Ball
 
-project = jax.jit(lambda x, radius: FastL1Ball(radius).array_prox(x, 1.0))
+project = jax.jit(lambda x, radius: L1Ball(radius).array_prox(x, 1.0))
 NUMBERS = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 
 
