@@ -23,7 +23,7 @@ COMMANDS = [
 ]
 
 
-BLOCKS = dict(zip(["first", "own_data", "sweep", "bounds", "advice", "shadow"], PYTHON, strict=True))
+BLOCKS = dict(zip(["first", "own_data", "sweep", "estimators", "bounds", "advice", "shadow"], PYTHON, strict=True))
 
 
 @pytest.fixture(scope="module")

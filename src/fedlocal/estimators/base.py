@@ -46,7 +46,7 @@ class FederatedModel(BaseEstimator):
     client_step_size: float | None = None  # None: the largest that the local method's theorems allow
     server_step_size: float | None = None  # None: 1
     finish: bool = True  # whether rounds of Newton follow the local ones until tol is reached
-    tol: float = 1e-10  # duality gap relative to the loss without weights; KKT residual where there is no gap
+    tol: float = 1e-10  # duality gap relative to the objective; KKT residual where there is no gap
     max_iter: int = 100  # Newton iterations
     warm_start: bool = False  # from the last fit
 
@@ -145,14 +145,12 @@ class FederatedModel(BaseEstimator):
         return task.start(np.reshape(coef, (outputs, -1)).T, np.atleast_1d(self.intercept_))  # pyright: ignore
 
     def _warn(self, task: Task, fit: Fit) -> None:
-        found, goal = fit.certificate, task.goal
-        if found.duality_gap is not None:
-            is_at = f"a duality gap of {found.duality_gap:.3g}, {goal.tol * goal.value:.3g} asked for"
-        else:
-            is_at = f"a KKT residual of {found.kkt_residual:.3g}, {goal.tol * (1 + goal.gradient):.3g} asked for"
+        found, allowed = fit.certificate, task.goal.allowed(fit.certificate)
+        gap = found.duality_gap
+        is_at = f"a KKT residual of {found.kkt_residual:.3g}" if gap is None else f"a duality gap of {gap:.3g}"
         more = "max_iter" if self.method == NEWTON or self.finish else "local_rounds, or finish=True"
         warnings.warn(
-            f"{self._name}: stopped after {fit.iterations} iterations at {is_at} (tol={self.tol:g}); "
+            f"{self._name}: stopped after {fit.iterations} iterations at {is_at}, {allowed:.3g} asked for (tol={self.tol:g}); "
             f"try more {more}, a larger tol, or standardize=True",
             ConvergenceWarning,
             stacklevel=4,

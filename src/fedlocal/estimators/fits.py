@@ -8,6 +8,7 @@ import numpy as np
 from fedlocal.certificates import Certificate
 from fedlocal.estimators.pool import Pool
 
+LEAST = 1e-3  # of the loss without weights, below which a gap has few digits
 Watch = Callable[[str, Certificate, np.ndarray], None]  # phase, certificate, weights
 
 
@@ -24,8 +25,8 @@ class Fit:
 
 @dataclass(frozen=True)
 class Goal:
-    """When to stop: at a gap of tol times the loss of a model without weights; where no gap is known, at a KKT residual of
-    tol times (1 + the norm of that model's gradient)."""
+    """When to stop: at a gap of tol times the objective (or a thousandth of the loss of a model without weights, if that is
+    more); where no gap is known, at a KKT residual of tol times (1 + the norm of that model's gradient)."""
 
     tol: float
     value: float  # loss of the best intercepts alone
@@ -38,10 +39,16 @@ class Goal:
         pool.sent.exchange(1, 1 + pool.width * len(b))
         return cls(tol, pool.value(scores), float(np.linalg.norm(pool.gradient(pool.weighted_slopes(scores)))))
 
-    def reached(self, found: Certificate) -> bool:
-        if found.duality_gap is not None:
-            return found.duality_gap <= self.tol * max(self.value, np.finfo(float).tiny)
-        return found.kkt_residual <= self.tol * (1 + self.gradient)
+    def allowed(self, found: Certificate) -> float:
+        """The gap, or the KKT residual, at which to stop."""
+        if found.duality_gap is None:
+            return self.tol * (1 + self.gradient)
+        return self.tol * max(found.objective, LEAST * self.value, np.finfo(float).tiny)
+
+    def reached(self, found: Certificate, slack: float = 1.0) -> bool:
+        """Whether to stop; `slack` multiplies what is allowed."""
+        left = found.kkt_residual if found.duality_gap is None else found.duality_gap
+        return left <= slack * self.allowed(found)
 
     def precision(self, found: Certificate) -> float:
         """How precise a step has to be: the more, the nearer the goal is."""

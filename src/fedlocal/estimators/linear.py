@@ -101,8 +101,9 @@ class FederatedLasso(FederatedRegressor):
         local_steps, local_rounds: full local gradients per round, and rounds, of a local method.
         client_step_size, server_step_size: of a local method; None: the largest that its theorems allow, and 1.
         finish: whether "prox_newton" goes on where the local method ended, until tol is reached.
-        tol: the fit stops at a duality gap of tol times the loss of a model without weights; where there is no gap, at a KKT
-            residual of tol times (1 + the norm of that model's gradient). ConvergenceWarning says that it did not get there.
+        tol: the fit stops at a duality gap of tol times the objective (at least a thousandth of the loss without weights counts);
+            where there is no gap, at a KKT residual of tol times (1 + the norm of the gradient without weights).
+            ConvergenceWarning says that it did not get there; 100 tol will do where float64 has no more digits.
         max_iter: most iterations of "prox_newton".
         warm_start: begin where the last fit ended.
 

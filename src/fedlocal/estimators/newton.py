@@ -16,6 +16,7 @@ NEW = 64, 1024  # least and most weights that join a working set at once, otherw
 LARGEST = 3000  # weights whose curvature is sent; more are left to first-order rounds
 LENGTHS = (1.0, 0.5, 0.25)  # of steps that are tried before the model is made more careful
 FIRST_ORDER = 100  # times as many iterations without curvature
+SLACK = 100.0
 RESTS = 3  # steps that are taken although no decrease can be seen: the gap may still fall
 ROUNDING = 1e-15  # relative; a smaller decrease cannot be seen
 CAUTION = 0.1  # at first; see `Loss.curvature`
@@ -44,8 +45,9 @@ def prox_newton(
         pool.sent.exchange(1, g.size)
         found = certify(pool, penalty, x, scores, slopes, g)
         watch("newton", found, x)
-        if goal.reached(found) or iterations >= max_iter or rests > RESTS:
-            return Fit(x, b, found, iterations, goal.reached(found))
+        at_rest = rests > RESTS  # the last digits of the objective: a larger gap has to do
+        if goal.reached(found) or iterations >= max_iter or at_rest:
+            return Fit(x, b, found, iterations, goal.reached(found, SLACK if at_rest else 1.0))
         chosen = _working_set(penalty, x, g)
         if chosen is None:
             return gradient_rounds(pool, penalty, x, b, goal=goal, max_iter=FIRST_ORDER * max_iter, watch=watch)
