@@ -10,12 +10,13 @@ from fedlocal.estimators.penalties import Penalty, SumPenalty
 
 SWEEPS = 4  # of coordinate descent before an attempt at the exact solution on its support; doubled every time
 ATTEMPTS = 9
-HALVINGS = 10
+CROSSINGS = 20
 ROUGH, SMALL = (
     1e-5,
     512,
 )  # a precision for which few sweeps are enough, and a support on which systems are solved all the same
-RIDGE = 1e-12  # of a diagonal of ones: what makes a singular system solvable, and changes little else
+RIDGES = 1e-15, 1e-13, 1e-11  # on a diagonal of ones: what makes a singular system solvable, and changes little else
+REFINEMENTS = 2  # of a solution, which take back what the ridge changed
 PROXIMAL_STEPS = 20_000
 
 
@@ -47,12 +48,17 @@ def _smooth(matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, l2: float) -> np.
 def _solve(matrix: np.ndarray, g: np.ndarray) -> np.ndarray:
     """The solution of a semidefinite system whose columns may have very different sizes; where there are many, a short one."""
     size = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
-    scaled = matrix / size / size[:, None]
-    scaled[np.diag_indices_from(scaled)] += RIDGE
-    try:
-        return scipy.linalg.cho_solve(scipy.linalg.cho_factor(scaled), g / size) / size
-    except np.linalg.LinAlgError:  # rounding left a negative eigenvalue
-        return np.linalg.lstsq(scaled, g / size, rcond=RIDGE)[0] / size
+    scaled, g = matrix / size / size[:, None], g / size
+    for ridge in RIDGES:
+        try:
+            factor = scipy.linalg.cho_factor(scaled + ridge * np.eye(len(g)))
+        except np.linalg.LinAlgError:
+            continue
+        v = scipy.linalg.cho_solve(factor, g)
+        for _ in range(REFINEMENTS):
+            v += scipy.linalg.cho_solve(factor, g - scaled @ v)
+        return v / size
+    return np.linalg.lstsq(scaled, g, rcond=RIDGES[-1])[0] / size
 
 
 def _by_coordinates(
@@ -98,22 +104,48 @@ def _descend(
 
 
 def _on_support(matrix: np.ndarray, r: np.ndarray, v: np.ndarray, penalty: SumPenalty) -> np.ndarray:
-    """Towards the exact solution among the coordinates that are neither zero nor at a bound; those that would change their sign
-    become zero. Half as far, a quarter, ... should the model not fall by that."""
-    inside = np.flatnonzero((v != 0) & (v > penalty.lower) & (v < penalty.upper))
-    here, part = v[inside], matrix[np.ix_(inside, inside)]
-    push = r[inside] + penalty.l1 * np.sign(here) + penalty.l2 * here
-    step = -_solve(part + penalty.l2 * np.eye(len(inside)), push)
-    lower = np.where(here > 0, max(penalty.lower, 0.0), penalty.lower) if penalty.l1 > 0 else penalty.lower
-    upper = np.where(here < 0, min(penalty.upper, 0.0), penalty.upper) if penalty.l1 > 0 else penalty.upper
-    for halvings in range(HALVINGS):
-        change = np.clip(here + step / 2**halvings, lower, upper) - here
-        # the penalty is smooth here: no sign changes
-        if push @ change + change @ part @ change / 2 + penalty.l2 / 2 * (change @ change) < 0:
-            v = v.copy()
-            v[inside] = here + change
+    """The exact solution among the coordinates that are neither zero nor at a bound; r is the model's gradient at v.
+
+    Where some would change their sign on the way, either all of these become zero or the way ends at the first of them, whichever
+    lowers the model more; then it is tried again without them.
+    """
+    v, r = v.copy(), r.copy()
+    for _ in range(CROSSINGS):
+        inside = np.flatnonzero((v != 0) & (v > penalty.lower) & (v < penalty.upper))
+        here, part = v[inside], matrix[np.ix_(inside, inside)]
+        push = r[inside] + penalty.l1 * np.sign(here) + penalty.l2 * here
+        step = -_solve(part + penalty.l2 * np.eye(len(inside)), push)
+        lower = np.where(here > 0, max(penalty.lower, 0.0), penalty.lower) if penalty.l1 > 0 else penalty.lower
+        upper = np.where(here < 0, min(penalty.upper, 0.0), penalty.upper) if penalty.l1 > 0 else penalty.upper
+        first = _until_crossing(here, step, lower, upper)
+        last = np.clip(here + step, lower, upper)
+        ends = [last] if first is None else [first, last]
+        # the penalty is smooth on the way: no signs change
+        falls = [
+            push @ (e - here) + (e - here) @ part @ (e - here) / 2 + penalty.l2 / 2 * sum((e - here) ** 2) for e in ends
+        ]
+        if not len(inside) or min(falls) >= 0:
+            break
+        change = ends[int(np.argmin(falls))] - here
+        v[inside] = ends[int(np.argmin(falls))]
+        r += matrix[:, inside] @ change
+        if first is None:
             break
     return v
+
+
+def _until_crossing(here: np.ndarray, step: np.ndarray, lower: Any, upper: Any) -> np.ndarray | None:
+    """Where a step is when its first coordinate arrives at a bound; None if none does."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(step > 0, (upper - here) / step, np.where(step < 0, (lower - here) / step, np.inf))
+    if not len(room) or np.min(room) >= 1:
+        return None
+    end = np.clip(here + np.min(room) * step, lower, upper)
+    first = int(np.argmin(room))
+    end[first] = np.broadcast_to(upper if step[first] > 0 else lower, here.shape)[
+        first
+    ]  # exactly, whatever rounding says
+    return end
 
 
 def _proximal(matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, penalty: Penalty, precision: float) -> np.ndarray:
