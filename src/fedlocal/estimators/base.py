@@ -6,6 +6,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 import pandas as pd
+import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight
@@ -85,6 +86,8 @@ class FederatedModel(BaseEstimator):
                 if getattr(self, step_size) is not None:
                     checks.number(name, step_size, getattr(self, step_size), above=0)
             self._check_method(psi)
+            if self.method == "fed_ac" and self.server_step_size is not None:
+                raise ValueError(f"{name}: method='fed_ac' has no server_step_size, got {self.server_step_size}")
             work = LocalWork(self.method, self.weights, steps, rounds, self.client_step_size, self.server_step_size)
         return Effort(work, bool(self.finish), max_iter)
 
@@ -99,6 +102,15 @@ class FederatedModel(BaseEstimator):
         if self.method == "fed_ac" and isinstance(psi, Zero):
             raise ValueError(f"{self._name}: method='fed_ac' needs a strongly convex objective: an l2 penalty")
 
+    @staticmethod
+    def _canonical(X: Any) -> Any:
+        """Sparse features with sorted columns, none of them twice; the user's matrix stays as it is."""
+        if not scipy.sparse.issparse(X) or X.has_canonical_format:
+            return X
+        X = X.copy()
+        X.sum_duplicates()
+        return X
+
     def _sites_and_weights(self, X: Any, sites: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         """The number of each example's site, and one weight per example; sets `sites_`."""
         n = X.shape[0]
@@ -111,7 +123,10 @@ class FederatedModel(BaseEstimator):
             )
         if pd.isna(labels).any():
             raise ValueError(f"{self._name}: sites must be known for every example, got a missing label")
-        self.sites_, codes = np.unique(labels, return_inverse=True)
+        try:
+            self.sites_, codes = np.unique(labels, return_inverse=True)
+        except TypeError:
+            raise ValueError(f"{self._name}: sites must be all numbers or all strings, got a mixture") from None
         checked = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not checked.sum() > 0:
             raise ValueError(f"{self._name}: sample_weight must have at least one number above zero, got only zeros")

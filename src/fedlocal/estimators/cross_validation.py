@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import LeaveOneGroupOut, check_cv
 
@@ -19,15 +20,18 @@ from fedlocal.estimators.task import Effort, Start, Task
 from fedlocal.progress import ProgressBar
 
 
-def folds(owner: str, cv: Any, X: Any, y: np.ndarray, sites: np.ndarray, classifier: bool) -> list[tuple[Any, Any]]:
+def folds(
+    owner: str, cv: Any, X: Any, y: np.ndarray, sites: np.ndarray, sample_weight: np.ndarray, classifier: bool
+) -> list[tuple[Any, Any]]:
     """Rows to fit and rows to test: `cv` as in scikit-learn with the sites as groups; None leaves one site out at a time, or
-    takes 5 folds where there is one site only."""
+    takes 5 folds where there is one site only. Folds on whose rows there is no weight are left out."""
     if cv is None and len(np.unique(sites)) > 1:
         cv = LeaveOneGroupOut()
     splitter: Any = check_cv(cv, y, classifier=classifier)  # pyright: ignore[reportArgumentType]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The groups parameter is ignored")  # some splitters have no use for the sites
         splits = list(splitter.split(X, y, sites))
+    splits = [split for split in splits if all(sample_weight[rows].sum() > 0 for rows in split)]
     if classifier:
         everything = np.unique(y)
         for number, (train, _) in enumerate(splits):
@@ -40,14 +44,20 @@ def folds(owner: str, cv: Any, X: Any, y: np.ndarray, sites: np.ndarray, classif
 
 
 def along_path(
-    task: Task, penalties: Sequence[Regularizer | Separable], shape: tuple[int, ...], effort: Effort
+    task: Task, penalties: Sequence[Regularizer | Separable], shape: tuple[int, ...], effort: Effort, owner: str
 ) -> Iterator[Start]:
     """The model of each penalty, from the strongest to the weakest, each fit started where the one before ended."""
-    start = task.start()
+    start, missed = task.start(), 0
     for psi in penalties:
         fit = task.fit(psi, shape, start, effort, lambda *_: None)
-        start = fit.x, fit.b
+        start, missed = (fit.x, fit.b), missed + (not fit.converged)
         yield task.in_units(fit)
+    if missed:
+        warnings.warn(
+            f"{owner}: {missed} of {len(penalties)} fits of a fold stopped before tol; try more max_iter or a larger tol",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
 
 
 def zero_strength(task: Task, groups: Callable[[np.ndarray], np.ndarray] = np.abs) -> float:
@@ -63,6 +73,8 @@ def zero_strength(task: Task, groups: Callable[[np.ndarray], np.ndarray] = np.ab
 def strengths(owner: str, name: str, wanted: Any, largest: float, eps: float) -> np.ndarray:
     """Strengths from large to small: those that are wanted, or that many from the largest to eps times it."""
     if np.ndim(wanted):
+        if not len(wanted):
+            raise ValueError(f"{owner}: {name} must have at least one number, got none")
         each = [float(checks.number(owner, name, value, at_least=0)) for value in np.asarray(wanted, float)]
         return np.sort(each)[::-1]
     count = checks.whole(owner, name, wanted)
@@ -94,12 +106,12 @@ class FederatedRegressorCV(FederatedRegressor):
         self.alphas_ = strengths(self._name, "alphas", self.alphas, largest, self.eps)
         penalties = [elastic_net(float(a) * ratio, float(a) * (1 - ratio), self.positive) for a in self.alphas_]
         effort, shape = self._effort(penalties[0]), (X.shape[1],)
-        splits = folds(self._name, self.cv, X, y, codes, classifier=False)
+        splits = folds(self._name, self.cv, X, y, codes, sample_weight, classifier=False)
         errors, sizes = np.empty((len(self.alphas_), len(splits))), np.ones(len(splits))
         with ProgressBar(self._name, errors.size) as bar:
             for number, (train, test) in enumerate(splits):
                 part = self._task(X[train], y[train], codes[train], sample_weight[train], Squares())
-                for i, (x, b) in enumerate(along_path(part, penalties, shape, effort)):
+                for i, (x, b) in enumerate(along_path(part, penalties, shape, effort, self._name)):
                     residuals = np.asarray(X[test] @ x[:, 0]) + b - y[test]
                     errors[i, number] = np.average(residuals**2, weights=sample_weight[test])
                     bar.advance_to(number * len(penalties) + i + 1, f"fold {number + 1} of {len(splits)}")
@@ -187,17 +199,22 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
         task = self._classes_task(X, labels, codes, sample_weight)
         self.Cs_ = self._candidates(task, total)
         psi = self._psi(task, self.Cs_[0], total)
-        effort, splits = self._effort(psi), folds(self._name, self.cv, X, labels, codes, classifier=True)
+        effort, splits = self._effort(psi), folds(self._name, self.cv, X, labels, codes, sample_weight, classifier=True)
         self.scores_ = np.empty((len(self.Cs_), len(splits)))
         with ProgressBar(self._name, self.scores_.size) as bar:
             for number, (train, test) in enumerate(splits):
                 part = self._classes_task(X[train], labels[train], codes[train], sample_weight[train])
                 own = float(sample_weight[train].sum())
                 penalties = [self._psi(part, C, own) for C in self.Cs_]
-                for i, model in enumerate(along_path(part, penalties, self._shape(part), effort)):
+                for i, model in enumerate(along_path(part, penalties, self._shape(part), effort, self._name)):
                     tested = None if not weighted else sample_weight[test]
                     self.scores_[i, number] = self._scored(model, X[test], labels[test], tested)
                     bar.advance_to(number * len(penalties) + i + 1, f"fold {number + 1} of {len(splits)}")
+        if np.isnan(self.scores_).any():
+            fold = int(np.argmax(np.isnan(self.scores_).any(axis=0)))
+            raise ValueError(
+                f"{self._name}: scoring={self.scoring!r} is not defined on fold {fold}; try another scoring or cv"
+            )
         self.C_ = float(self.Cs_[np.argmax(self.scores_.mean(axis=1))])
         self._fit_psi(task, self._psi(task, self.C_, total))
         return self
@@ -210,8 +227,12 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
         if self.penalty == "group":
             labels = np.ravel(self._groups(task))
             norms = lambda g: np.sqrt(np.bincount(labels, g.ravel() ** 2))  # noqa: E731
-        ratio = self.l1_ratio if self.penalty == "elasticnet" else 1.0
+        ratio = 1.0
+        if self.penalty == "elasticnet":
+            ratio = checks.number(self._name, "l1_ratio", self.l1_ratio, above=0, at_most=1)
         if np.ndim(self.Cs):
+            if not len(self.Cs):
+                raise ValueError(f"{self._name}: Cs must have at least one number, got none")
             return np.sort([checks.number(self._name, "Cs", C, above=0) for C in self.Cs])
         return 1 / (strengths(self._name, "Cs", self.Cs, zero_strength(task, norms) / ratio, self.eps) * total)
 

@@ -26,23 +26,27 @@ class Fit:
 @dataclass(frozen=True)
 class Goal:
     """When to stop: at a gap of tol times the objective (or a thousandth of the loss of a model without weights, if that is
-    more); where no gap is known, at a KKT residual of tol times (1 + the norm of that model's gradient)."""
+    more); where no gap is known, at a KKT residual of tol times the size of that model's gradient."""
 
     tol: float
     value: float  # loss of the best intercepts alone
     gradient: float  # norm of the gradient there
+    size: float  # the same of a gradient whose terms all have one sign
 
     @classmethod
     def of(cls, pool: Pool, tol: float) -> "Goal":
         b = np.zeros(pool.loss.outputs)
         _, scores = pool.best_intercept(np.zeros((len(pool.targets), len(b))), b)
-        pool.sent.exchange(1, 1 + pool.width * len(b))
-        return cls(tol, pool.value(scores), float(np.linalg.norm(pool.gradient(pool.weighted_slopes(scores)))))
+        slopes = pool.weighted_slopes(scores)
+        pool.sent.exchange(1, 1 + 2 * pool.width * len(b))
+        sizes = np.asarray(abs(pool.features).T @ np.abs(slopes))  # what rounding of the gradient is relative to
+        gradient = float(np.linalg.norm(pool.gradient(slopes)))
+        return cls(tol, pool.value(scores), gradient, float(np.linalg.norm(sizes)))
 
     def allowed(self, found: Certificate) -> float:
         """The gap, or the KKT residual, at which to stop."""
         if found.duality_gap is None:
-            return self.tol * (1 + self.gradient)
+            return self.tol * self.size
         return self.tol * max(found.objective, LEAST * self.value, np.finfo(float).tiny)
 
     def reached(self, found: Certificate, slack: float = 1.0) -> bool:
@@ -52,4 +56,5 @@ class Goal:
 
     def precision(self, found: Certificate) -> float:
         """How precise a step has to be: the more, the nearer the goal is."""
-        return float(np.clip(0.1 * (found.kkt_residual / (1e-300 + self.gradient)) ** 1.5, 1e-15, 1e-2))
+        ratio = found.kkt_residual / self.gradient if found.kkt_residual < self.gradient else 1.0
+        return float(np.clip(0.1 * ratio**1.5, 1e-15, 1e-2))

@@ -20,7 +20,7 @@ def certify(
     if not np.isfinite(gauge):
         because = "the conjugate of this penalty is finite at the origin or on a cone only"
         return Certificate(objective, residual, violation, None, because)
-    pool.sent.exchange(1, 1)  # the scale down, the mean of the conjugates up
+    pool.sent.exchange(2, 4 if pool.loss.quadratic else 1)  # scales down, sums of slopes and means of the conjugates up
     u = pool.loss.slopes(scores, pool.targets)
     limit = (1 - ROUNDING) / gauge if gauge > 0 else np.inf
     scales = [min(1.0, limit)]

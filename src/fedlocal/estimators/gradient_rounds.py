@@ -59,7 +59,7 @@ def _accelerated(
         pool.sent.exchange(x.size, x.size + 1)
         return pool.value(scores), pool.gradient(pool.weighted_slopes(scores)), b
 
-    y, theta, step = x, 1.0, 1.0
+    y, theta = x, 1.0
     value, g, b = look(y, b)
     step = _first_step(look, y, g, b)
     fit = certified(pool, penalty, x, b, goal, 0)
@@ -71,6 +71,8 @@ def _accelerated(
             length2 = float(np.sum(move**2))
             if new_value <= value + float(np.sum(g * move)) + length2 / (2 * step) + 1e-14 * abs(value):
                 break
+            if step < np.finfo(float).tiny:
+                return fit
             step /= 2
         forward = new - x
         if np.sum(move * forward) < 0:

@@ -36,7 +36,7 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
-        return X, np.asarray(y, np.float64)
+        return self._canonical(X), np.asarray(y, np.float64)
 
     def _fit_psi(self, task: Any, psi: Regularizer | Separable) -> None:
         x, b = self._fit(task, psi, (task.pool.width,))
@@ -47,7 +47,8 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
 class FederatedLinearRegression(FederatedRegressor):
     r"""Least squares over sites: min over x, b of sum_i w_i (a_i'x + b - y_i)^2 / 2.
 
-    `positive` keeps the weights at zero or above. All else is as in `FederatedLasso`.
+    `positive` keeps the weights at zero or above. Where many weights fit equally well, it is not said which are found. All else
+    is as in `FederatedLasso`.
 
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([1.0, 3.0, 5.0, 7.0])
     >>> model = FederatedLinearRegression().fit(X, y, sites=["north", "north", "south", "south"])
@@ -95,14 +96,15 @@ class FederatedLasso(FederatedRegressor):
         positive: weights at zero or above.
         fit_intercept: an intercept, never penalised.
         weights: "examples" or "sites".
-        standardize: bring columns to variance one first, with means and variances over all sites; `coef_` is in the units of X.
+        standardize: bring columns to variance one first, with means and variances over the examples of all sites (whatever their
+            weights); `coef_` is in the units of X.
         method: "prox_newton", by which sites send gradients and the curvature of few weights; or a local method, of which
             `local_rounds` rounds come first: "fed_dual_avg", "fed_mid" ("fed_avg", "fed_ac" where the penalty is smooth).
         local_steps, local_rounds: full local gradients per round, and rounds, of a local method.
         client_step_size, server_step_size: of a local method; None: the largest that its theorems allow, and 1.
         finish: whether "prox_newton" goes on where the local method ended, until tol is reached.
         tol: the fit stops at a duality gap of tol times the objective (at least a thousandth of the loss without weights counts);
-            where there is no gap, at a KKT residual of tol times (1 + the norm of the gradient without weights).
+            where there is no gap, at a KKT residual of tol times the size of the gradient without weights.
             ConvergenceWarning says that it did not get there; 100 tol will do where float64 has no more digits.
         max_iter: most iterations of "prox_newton".
         warm_start: begin where the last fit ended.

@@ -98,13 +98,13 @@ def local_rounds(
     watch: Watch,
 ) -> Fit:
     """Rounds of a local method from the weights and intercepts `start`; `sites` has the number of each example's site."""
-    every, last = max(1, work.rounds // LOOKS), certified(pool, penalty, *start, goal, 0)
+    every, last = -(-work.rounds // LOOKS), certified(pool, penalty, *start, goal, 0)
 
     def look(params: Params) -> dict[str, float]:
         nonlocal last
         done = min(last.iterations + every, work.rounds) if looks else 0
         for _ in range(done - last.iterations):
-            pool.sent.exchange(last.x.size + 1, last.x.size + 1)
+            pool.sent.exchange(numbers, numbers)
         x = np.asarray(params["weights"]).reshape(-1, pool.loss.outputs)
         last = certified(pool, penalty, x, np.asarray(params.get("intercept", start[1])), goal, done)
         looks.append(done)
@@ -124,6 +124,8 @@ def local_rounds(
         method = work.build(_smoothness(pool, sites, scale / sizes[sites]), l2, regularizer)
         x0 = {"weights": jnp.asarray(start[0].reshape(shape))}
         x0 |= {"intercept": jnp.asarray(start[1])} if pool.intercept else {}
+        numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(method.init(x0)))  # of the state that goes down, and up
+        pool.sent.exchange(0, 1)  # smoothness
         options: dict[str, Any] = {"rounds": work.rounds, "local_steps": work.steps, "eval_every": every}
         weights = "examples" if work.weights == "examples" else "uniform"
         with suppress(_Enough):

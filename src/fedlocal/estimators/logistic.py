@@ -8,7 +8,7 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fedlocal import checks
 from fedlocal.core import Regularizer
@@ -52,6 +52,7 @@ class FederatedClassifier(ClassifierMixin, FederatedModel):
         """Features, numbers of the classes, weights with those of the classes in them; sets `classes_`."""
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
+        X = self._canonical(X)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -59,7 +60,7 @@ class FederatedClassifier(ClassifierMixin, FederatedModel):
             )
         if self.class_weight is not None:
             each = compute_sample_weight(self.class_weight, y)
-            sample_weight = each if sample_weight is None else each * np.asarray(sample_weight)
+            sample_weight = each * _check_sample_weight(sample_weight, X, dtype=np.float64)
         return X, labels, sample_weight
 
     def _classes_task(self, X: Any, labels: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray) -> Task:

@@ -29,6 +29,10 @@ class Loss(Protocol):
         the loss at the scores and is nowhere below it: with all of it, a step to the parabola's minimum is never too long."""
         ...
 
+    def mean_curvature(self, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(outputs, outputs) weighted sum of the second derivatives."""
+        ...
+
     def conjugates(self, slopes: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """(n,) conjugates at slopes; inf outside their domain."""
         ...
@@ -47,6 +51,9 @@ class Squares:
 
     def curvature(self, scores: np.ndarray, one: int, other: int, caution: float) -> np.ndarray:
         return np.ones(len(scores))
+
+    def mean_curvature(self, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return np.array([[weights.sum()]])
 
     def conjugates(self, slopes: np.ndarray, targets: np.ndarray) -> np.ndarray:
         u = slopes[:, 0]
@@ -71,6 +78,9 @@ class Logistic:
             return exact
         size = np.maximum(np.abs(s), 1e-4)  # Jaakkola and Jordan (2000); 1/4 at zero
         return (1 - caution) * exact + caution * np.tanh(size / 2) / (2 * size)
+
+    def mean_curvature(self, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return np.array([[weights @ self.curvature(scores, 0, 0, 0.0)]])
 
     def conjugates(self, slopes: np.ndarray, targets: np.ndarray) -> np.ndarray:
         v = -targets * slopes[:, 0]
@@ -101,6 +111,10 @@ class Softmax:
         p = np.exp(scores[:, one] - largest) / total
         exact = p * (1 - p) if one == other else -p * np.exp(scores[:, other] - largest) / total
         return (1 - caution) * exact + caution * ((one == other) - 1 / self.outputs) / 2  # Boehning (1992)
+
+    def mean_curvature(self, scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        p = softmax(scores, axis=1)
+        return np.diag(weights @ p) - p.T @ (weights[:, None] * p)
 
     def conjugates(self, slopes: np.ndarray, targets: np.ndarray) -> np.ndarray:
         v = slopes.copy()  # a point of the simplex

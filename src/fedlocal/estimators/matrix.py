@@ -50,7 +50,10 @@ class FederatedMatrixRegression(FederatedRegressor):
     def predict(self, X: Any) -> np.ndarray:
         """(n,) predictions."""
         check_is_fitted(self)
-        flat = validate_data(self, self._flat(X)[0], accept_sparse="csr", dtype=np.float64, reset=False)
+        flat, shape = self._flat(X)
+        if shape is not None and shape != self.coef_.shape:
+            raise ValueError(f"{self._name}: X must have matrices of shape {self.coef_.shape}, got {shape}")
+        flat = validate_data(self, flat, accept_sparse="csr", dtype=np.float64, reset=False)
         return np.asarray(flat @ self.coef_.ravel()) + self.intercept_
 
     def _flat(self, X: Any) -> tuple[Any, tuple[int, ...] | None]:

@@ -1,12 +1,16 @@
 """The step of a Newton iteration: the minimum of a quadratic model plus the penalty, found at the server alone."""
 
+from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
+from fedlocal.core import Regularizer
 from fedlocal.engines.compiled import compiled
-from fedlocal.estimators.penalties import Penalty, SumPenalty
+from fedlocal.estimators.penalties import AnyPenalty, Penalty, SumPenalty
 
 SWEEPS = 4  # of coordinate descent before an attempt at the exact solution on its support; doubled every time
 ATTEMPTS = 9
@@ -23,15 +27,16 @@ PROXIMAL_STEPS = 20_000
 def minimize_model(
     matrix: np.ndarray, free: np.ndarray, g: np.ndarray, v0: np.ndarray, penalty: Penalty, precision: float
 ) -> np.ndarray:
-    """argmin_v g'(v - v0) + 1/2 (v - v0)'matrix (v - v0) + psi(v); coordinates that are not free have no curvature and stay.
+    """argmin_v g'(v - v0) + 1/2 (v - v0)'matrix (v - v0) + psi(v); coordinates that are not free change nothing and become zero.
 
     `free` tells which coordinates have curvature. Smooth: a linear system. A sum over coordinates: coordinate descent, with
     exact solutions on its support in between. Any other psi: accelerated proximal gradient. These two stop when their changes
     are `precision` times the solution.
     """
-    if not isinstance(penalty, SumPenalty):
+    if isinstance(penalty, AnyPenalty):
         return _proximal(matrix, g, v0, penalty, precision)
-    v, inside = v0.copy(), np.flatnonzero(free | (penalty.l2 > 0))
+    assert isinstance(penalty, SumPenalty)
+    v, inside = np.clip(np.zeros_like(v0), penalty.lower, penalty.upper), np.flatnonzero(free | (penalty.l2 > 0))
     part = np.ascontiguousarray(matrix[np.ix_(inside, inside)]) if len(inside) < len(v0) else matrix
     v[inside] = (
         _smooth(part, g[inside], v0[inside], penalty.l2)
@@ -148,21 +153,35 @@ def _until_crossing(here: np.ndarray, step: np.ndarray, lower: Any, upper: Any) 
     return end
 
 
-def _proximal(matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, penalty: Penalty, precision: float) -> np.ndarray:
+def _proximal(matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, penalty: AnyPenalty, precision: float) -> np.ndarray:
     """Accelerated proximal gradient with restarts (Beck and Teboulle 2009, O'Donoghue and Candes 2015)."""
     top = len(v0) - 1
     smoothness = float(scipy.linalg.eigh(matrix, eigvals_only=True, subset_by_index=[top, top])[0])
     if smoothness <= 0:
-        return penalty.prox(v0, 0.0)
-    v = y = v0
-    theta = 1.0
-    for _ in range(PROXIMAL_STEPS):
-        new = penalty.prox(y - (g + matrix @ (y - v0)) / smoothness, 1 / smoothness)
-        if (y - new) @ (new - v) > 0:
-            theta = 1.0
-        theta, before = (1 + np.sqrt(1 + 4 * theta**2)) / 2, theta
-        moved = np.linalg.norm(new - y)
-        y, v = new + (before - 1) / theta * (new - v), new
-        if moved <= precision * max(np.linalg.norm(v), np.linalg.norm(v - v0)):
-            break
-    return v
+        return penalty.prox(np.zeros_like(v0), 1.0)
+    with jax.enable_x64(True):
+        numbers = map(jnp.asarray, (matrix, g, v0, smoothness, precision))
+        return np.asarray(_accelerated(penalty.regularizer, penalty.shape, *numbers))
+
+
+@partial(jax.jit, static_argnums=1)
+def _accelerated(
+    psi: Regularizer, shape: tuple[int, ...], matrix: Any, g: Any, v0: Any, smoothness: Any, precision: Any
+) -> jax.Array:
+    def iterate(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        v, y, theta, _, first, steps = state
+        moved = y - (g + matrix @ (y - v0)) / smoothness
+        new = psi.array_prox(moved.reshape(shape), 1 / smoothness).ravel()
+        theta = jnp.where((y - new) @ (new - v) > 0, 1.0, theta)
+        larger = (1 + jnp.sqrt(1 + 4 * theta**2)) / 2
+        move = jnp.linalg.norm(new - y)
+        first = jnp.where(steps == 0, move, first)
+        return new, new + (theta - 1) / larger * (new - v), larger, move, first, steps + 1
+
+    def unfinished(state: tuple[Any, ...]) -> jax.Array:
+        v, _, _, move, first, steps = state
+        enough = jnp.minimum(precision * first, precision * jnp.linalg.norm(v))
+        return (steps == 0) | (steps < PROXIMAL_STEPS) & (move > enough)
+
+    one, none = jnp.ones(()), jnp.zeros(())
+    return jax.lax.while_loop(unfinished, iterate, (v0, v0, one, none, none, jnp.zeros((), int)))[0]

@@ -36,13 +36,12 @@ def prox_newton(
     curvature then. Where a full step was too long, the next model is more careful (`Loss.curvature`).
     Reference: Lee, Sun and Saunders (2014). Differs from it: working sets, free intercepts, careful models.
     """
-    x = x if penalty.violation(x) == 0 else penalty.prox(x, 0.0)
-    b, scores = pool.best_intercept(pool.scores(x, b), b)
+    x, b, scores = _start(pool, penalty, x, b, goal)
     iterations, rests, caution = 0, 0, CAUTION
     while True:
         slopes = pool.weighted_slopes(scores)
         g = pool.gradient(slopes)
-        pool.sent.exchange(1, g.size)
+        pool.sent.exchange(1, g.size + 1)
         found = certify(pool, penalty, x, scores, slopes, g)
         watch("newton", found, x)
         at_rest = rests > RESTS  # the last digits of the objective: a larger gap has to do
@@ -53,7 +52,6 @@ def prox_newton(
             return gradient_rounds(pool, penalty, x, b, goal=goal, max_iter=FIRST_ORDER * max_iter, watch=watch)
         while True:
             matrix, free = pool.curvature(scores, chosen, caution)
-            pool.sent.exchange(len(chosen), len(chosen) * (len(chosen) + 1) // 2)
             v = minimize_model(matrix, free, g.ravel()[chosen], x.ravel()[chosen], penalty, goal.precision(found))
             change = np.zeros(x.size)
             change[chosen] = v - x.ravel()[chosen]
@@ -61,14 +59,28 @@ def prox_newton(
             step = _step(pool, penalty, x, b, scores, g, change.reshape(x.shape), bend)
             stuck, rests = caution == 1 and not step.moved, rests + step.at_rest
             # less careful after a step that the model foresaw well, more after one that it did not
-            if step.foreseen > 0.75:
+            if step.moved and step.foreseen > 0.75:
                 caution /= FACTOR
-            elif step.foreseen < 0.25:
+            elif not step.moved or step.foreseen < 0.25:
                 caution = min(1.0, max(FACTOR * caution, LEAST))
             caution = caution if caution > BOLD else 0.0
             if step.moved or stuck:
                 break
         x, b, scores, iterations, rests = step.x, step.b, step.scores, iterations + 1, RESTS + 1 if stuck else rests
+
+
+def _start(
+    pool: Pool, penalty: Penalty, x: np.ndarray, b: np.ndarray, goal: Goal
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights, best intercepts and scores to begin with: the given ones, unless no weights at all are better."""
+    if np.isfinite(x).all() and np.isfinite(b).all():
+        x = x if penalty.violation(x) == 0 else penalty.prox(x, 0.0)
+        b, scores = pool.best_intercept(pool.scores(x, b), b)
+        none = np.zeros_like(x)
+        if penalty.violation(none) > 0 or pool.value(scores) + penalty.value(x) <= goal.value + penalty.value(none):
+            return x, b, scores
+    x = penalty.prox(np.zeros_like(x), 0.0)
+    return x, *pool.best_intercept(pool.scores(x, np.zeros_like(b)), np.zeros_like(b))
 
 
 def _working_set(penalty: Penalty, x: np.ndarray, g: np.ndarray) -> np.ndarray | None:
@@ -108,9 +120,9 @@ def _step(
     value, psi = pool.value(scores), penalty.value(x)
     promised = float(np.sum(g * change)) + penalty.value(x + change) - psi
     at_rest = -promised <= ROUNDING * (abs(value) + abs(psi))
-    pool.sent.exchange(2 * int(np.count_nonzero(change)), 1)
     foreseen = 0.0
     for length in LENGTHS:
+        pool.sent.exchange(2 * int(np.count_nonzero(change)) if length == 1 else 1, 1)
         moved = x + length * change
         b_moved, scores_moved = pool.best_intercept(scores + length * along, b)
         gained = pool.value(scores_moved) - value + penalty.value(moved) - psi

@@ -110,4 +110,6 @@ _violation = jax.jit(lambda psi, x: psi.array_violation(x))
 def penalty_of(regularizer: Regularizer, shape: tuple[int, ...]) -> Penalty:
     """The penalty of weights that have this shape to the regulariser."""
     parts = regularizer.separable()
-    return AnyPenalty(regularizer, shape) if parts is None else SumPenalty(parts)
+    if parts is None or any(np.ndim(number) for number in parts):
+        return AnyPenalty(regularizer, shape)
+    return SumPenalty(parts)

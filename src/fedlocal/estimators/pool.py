@@ -15,7 +15,7 @@ from fedlocal.engines.compiled import compiled
 from fedlocal.estimators.losses import Loss
 
 ROUNDING = 1e-15  # relative; a smaller sum of slopes is zero
-HALVINGS = 20
+NEWTON_STEPS, HALVINGS = 30, 20
 CONSTANT = 1e-12  # a column whose deviation is a smaller part of its size is constant but for rounding
 
 
@@ -62,7 +62,7 @@ class Pool:
         centred = features - center
         constant = weights @ centred**2 <= (CONSTANT * center) ** 2
         centred[:, constant] = 0.0
-        sent.exchange(0, features.shape[1])
+        sent.exchange(features.shape[1], 2 * features.shape[1] + 2)
         return cls(centred, targets, weights, loss, intercept, level, center, sent)
 
     @property
@@ -76,6 +76,7 @@ class Pool:
     @cached_property
     def gram(self) -> np.ndarray:
         """(d, d) sum_i w_i a_i a_i', for a quadratic loss."""
+        self.sent.exchange(0, self.width * (self.width + 1) // 2)
         return self._product(np.arange(self.width), self.weights, np.arange(self.width))
 
     def scores(self, x: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -102,42 +103,43 @@ class Pool:
         """Intercepts at which the sum has slope zero for given weights, and the scores with them; by Newton steps."""
         if not self.intercept:
             return b, scores
-        slopes = self.weighted_slopes(scores)
-        for _ in range(100):
+        slopes, outputs = self.weighted_slopes(scores), len(b)
+        self.sent.exchange(outputs, 2 * outputs + 1)
+        for _ in range(NEWTON_STEPS):
             slope = slopes.sum(axis=0)
             if np.linalg.norm(slope) <= ROUNDING * np.linalg.norm(np.abs(slopes).sum(axis=0)):
                 break
-            step = np.linalg.lstsq(self.intercept_curvature(scores, 0.0), slope, rcond=1e-12)[0]
-            self.sent.exchange(len(b), len(b) * (len(b) + 3) // 2)
-            value = self.value(scores)
-            for _ in range(HALVINGS):  # a full step, but for softmax or where Newton's method would leave for infinity
+            curvature = self.loss.mean_curvature(scores, self.weights)
+            self.sent.exchange(0, outputs * (outputs + 1) // 2)
+            step, value = np.linalg.lstsq(curvature, slope, rcond=1e-12)[0], self.value(scores)
+            for _ in range(HALVINGS):  # a full step nearly always
                 moved = self.weighted_slopes(scores - step)
+                self.sent.exchange(outputs, 2 * outputs + 1)
                 if np.linalg.norm(moved.sum(axis=0)) < np.linalg.norm(slope) or self.value(scores - step) < value:
                     break
                 step = step / 2
             else:
                 break
+            if np.max(np.abs(step)) <= ROUNDING * np.max(np.abs(scores)):
+                break
             b, scores, slopes = b - step, scores - step, moved
         return b, scores
 
-    def intercept_curvature(self, scores: np.ndarray, caution: float) -> np.ndarray:
-        """(outputs, outputs) second derivatives in the intercepts."""
-        pairs = [
-            [self.weights @ self.loss.curvature(scores, c, e, caution) for e in self._outputs] for c in self._outputs
-        ]
-        return np.array(pairs)
-
     def curvature(self, scores: np.ndarray, chosen: np.ndarray, caution: float) -> tuple[np.ndarray, np.ndarray]:
-        """Second derivatives in the chosen weights (their places in x.ravel()), and how much of their diagonal is left once
-        the intercepts are at their best for every change of the weights."""
-        if self.loss.quadratic and len(chosen) == self.width:
+        """Second derivatives in the chosen weights (their places in x.ravel()) if the intercepts follow every change, and which
+        of them have any."""
+        count = len(chosen)
+        if self.loss.quadratic and count == self.width:
             matrix, sums = self.gram, self._sums[:, None]
         else:
             matrix, sums = self._blocks(scores, chosen, caution)
+            self.sent.exchange(count + 1, count * (count + 1) // 2)
         raw = np.diag(matrix).copy()
         if self.intercept and not (self.loss.quadratic and self.center is not None):
-            inverse = np.linalg.pinv(self.intercept_curvature(scores, caution), rcond=1e-12, hermitian=True)
-            matrix = matrix - sums @ inverse @ sums.T
+            outputs = range(self.loss.outputs)
+            own = [[self.weights @ self.loss.curvature(scores, c, e, caution) for e in outputs] for c in outputs]
+            self.sent.exchange(0, sums.size + len(own) * (len(own) + 1) // 2)
+            matrix = matrix - sums @ np.linalg.pinv(np.array(own), rcond=1e-12, hermitian=True) @ sums.T
         return matrix, np.diag(matrix) > CONSTANT * raw
 
     @cached_property
