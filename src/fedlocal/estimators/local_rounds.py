@@ -106,7 +106,8 @@ def local_rounds(
         for _ in range(done - last.iterations):
             pool.sent.exchange(numbers, numbers)
         x = np.asarray(params["weights"]).reshape(-1, pool.loss.outputs)
-        last = certified(pool, penalty, x, np.asarray(params.get("intercept", start[1])), goal, done)
+        with np.errstate(over="ignore", invalid="ignore"):  # it may have diverged
+            last = certified(pool, penalty, x, np.asarray(params.get("intercept", start[1])), goal, done)
         looks.append(done)
         watch("local", last.certificate, x)
         if last.converged:

@@ -74,10 +74,11 @@ def _start(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights, best intercepts and scores to begin with: the given ones, unless no weights at all are better."""
     if np.isfinite(x).all() and np.isfinite(b).all():
-        x = x if penalty.violation(x) == 0 else penalty.prox(x, 0.0)
-        b, scores = pool.best_intercept(pool.scores(x, b), b)
-        none = np.zeros_like(x)
-        if penalty.violation(none) > 0 or pool.value(scores) + penalty.value(x) <= goal.value + penalty.value(none):
+        x, none = x if penalty.violation(x) == 0 else penalty.prox(x, 0.0), np.zeros_like(x)
+        with np.errstate(over="ignore", invalid="ignore"):  # what a diverged method left
+            b, scores = pool.best_intercept(pool.scores(x, b), b)
+            objective = pool.value(scores) + penalty.value(x)
+        if penalty.violation(none) > 0 or objective <= goal.value + penalty.value(none):
             return x, b, scores
     x = penalty.prox(np.zeros_like(x), 0.0)
     return x, *pool.best_intercept(pool.scores(x, np.zeros_like(b)), np.zeros_like(b))
