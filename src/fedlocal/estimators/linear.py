@@ -47,8 +47,8 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
 class FederatedLinearRegression(FederatedRegressor):
     r"""Least squares over sites: min over x, b of sum_i w_i (a_i'x + b - y_i)^2 / 2.
 
-    `positive` keeps the weights at zero or above. Where many weights fit equally well, it is not said which are found. All else
-    is as in `FederatedLasso`.
+    `positive` keeps the weights at zero or above. Where many weights fit equally well, they are the shortest in units in which
+    columns have variance one. All else is as in `FederatedLasso`.
 
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([1.0, 3.0, 5.0, 7.0])
     >>> model = FederatedLinearRegression().fit(X, y, sites=["north", "north", "south", "south"])

@@ -20,6 +20,7 @@ ROUGH, SMALL = (
     512,
 )  # a precision for which few sweeps are enough, and a support on which systems are solved all the same
 RIDGES = 1e-15, 1e-13, 1e-11  # on a diagonal of ones: what makes a singular system solvable, and changes little else
+SINGULAR = 1e-13  # eigenvalues that are a smaller part of the largest are zero but for rounding
 REFINEMENTS = 2  # of a solution, which take back what the ridge changed
 PROXIMAL_STEPS = 20_000
 
@@ -47,7 +48,15 @@ def minimize_model(
 
 
 def _smooth(matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, l2: float) -> np.ndarray:
-    return v0 - _solve(matrix + l2 * np.eye(len(v0)), g + l2 * v0)
+    return v0 - (_solve(matrix + l2 * np.eye(len(v0)), g + l2 * v0) if l2 > 0 else _shortest(matrix, g))
+
+
+def _shortest(matrix: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """The solution of a semidefinite system that is shortest in units in which the diagonal is one."""
+    size = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    values, vectors = np.linalg.eigh(matrix / size / size[:, None])
+    kept = values > SINGULAR * values[-1]
+    return vectors[:, kept] @ ((vectors[:, kept].T @ (g / size)) / values[kept]) / size
 
 
 def _solve(matrix: np.ndarray, g: np.ndarray) -> np.ndarray:

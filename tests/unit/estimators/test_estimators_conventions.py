@@ -42,17 +42,8 @@ def target(kind: type) -> np.ndarray:
     return D.signs if "Logistic" in kind.__name__ else D.y
 
 
-CHECKED = (E.FederatedLasso, E.FederatedLogisticRegression, E.FederatedMatrixRegression, E.FederatedLassoCV)
-
-
-@parametrize_with_checks([small(kind) for kind in CHECKED])
+@parametrize_with_checks([small(kind) for kind in (*PLAIN, *SEARCHES)])
 def test_scikit_learns_own_checks(estimator: Any, check: Any):
-    check(estimator)
-
-
-@pytest.mark.thorough
-@parametrize_with_checks([small(kind) for kind in (*PLAIN, *SEARCHES) if kind not in CHECKED])
-def test_scikit_learns_own_checks_of_the_others(estimator: Any, check: Any):
     check(estimator)
 
 
