@@ -23,8 +23,6 @@ from fedlocal.regularizers import SquaredL2, Zero
 
 WEIGHTS = ("examples", "sites")
 NEWTON = "prox_newton"
-
-
 Model = TypeVar("Model")
 
 
@@ -55,11 +53,10 @@ class FederatedModel(BaseEstimator):
         """The examples, ready to be fitted; `sites` are numbers, `sample_weight` one number per example."""
         checks.choice(self._name, "weights", self.weights, WEIGHTS)
         checks.number(self._name, "tol", self.tol, above=0)
-        total = np.bincount(sites, sample_weight)
         kept = np.flatnonzero(sample_weight > 0) if (sample_weight == 0).any() else slice(None)
         X, targets, sites, sample_weight = X[kept], targets[kept], sites[kept], sample_weight[kept]
         _, sites = np.unique(sites, return_inverse=True)
-        share = sample_weight / total.sum()
+        share = sample_weight / sample_weight.sum()
         if self.weights == "sites":
             own = np.bincount(sites, sample_weight)
             share = sample_weight / own[sites] / len(own)

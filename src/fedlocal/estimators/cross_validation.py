@@ -1,6 +1,7 @@
 """Strengths chosen by cross-validation, one site left out at a time where there are several."""
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
@@ -85,7 +86,7 @@ def strengths(owner: str, name: str, wanted: Any, largest: float, eps: float) ->
 
 
 @parameters
-class FederatedRegressorCV(FederatedRegressor):
+class FederatedRegressorCV(FederatedRegressor, ABC):
     """Regression with alpha chosen by cross-validation."""
 
     eps: float = 1e-3
@@ -93,8 +94,9 @@ class FederatedRegressorCV(FederatedRegressor):
     cv: Any = None
     positive: bool = False
 
+    @abstractmethod
     def _ratio(self) -> float:
-        raise NotImplementedError
+        """The share of the l1 norm in the penalty."""
 
     def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedRegressorCV":
         """Choose alpha, then fit to all examples; arguments as in `FederatedLasso.fit`."""

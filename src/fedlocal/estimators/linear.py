@@ -1,5 +1,6 @@
 """Regression over sites: least squares without a penalty, Lasso, elastic net."""
 
+from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import Any
 
@@ -18,16 +19,6 @@ from fedlocal.regularizers import L1, ElasticNet, SquaredL2, Zero
 class FederatedRegressor(RegressorMixin, FederatedModel):
     """Regression with one target."""
 
-    def _psi(self) -> Regularizer | Separable:
-        raise NotImplementedError
-
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedRegressor":
-        """Fit to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
-        X, y = self._validated(X, y)
-        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        self._fit_psi(self._task(X, y, codes, sample_weight, Squares()), self._psi())
-        return self
-
     def predict(self, X: Any) -> np.ndarray:
         """(n,) predictions."""
         check_is_fitted(self)
@@ -44,7 +35,23 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
 
 
 @parameters
-class FederatedLinearRegression(FederatedRegressor):
+class PenalizedRegressor(FederatedRegressor, ABC):
+    """Regression with a penalty that is known before the data are."""
+
+    @abstractmethod
+    def _psi(self) -> Regularizer | Separable:
+        """The penalty of the weights."""
+
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "PenalizedRegressor":
+        """Fit to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        X, y = self._validated(X, y)
+        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
+        self._fit_psi(self._task(X, y, codes, sample_weight, Squares()), self._psi())
+        return self
+
+
+@parameters
+class FederatedLinearRegression(PenalizedRegressor):
     r"""Least squares over sites: min over x, b of sum_i w_i (a_i'x + b - y_i)^2 / 2.
 
     `positive` keeps the weights at zero or above. Where many weights fit equally well, they are the shortest in units in which
@@ -63,7 +70,7 @@ class FederatedLinearRegression(FederatedRegressor):
 
 
 @parameters
-class FederatedElasticNet(FederatedRegressor):
+class FederatedElasticNet(PenalizedRegressor):
     r"""Elastic net over sites: min over x, b of
         sum_i w_i (a_i'x + b - y_i)^2 / 2 + alpha l1_ratio ||x||_1 + alpha (1 - l1_ratio) / 2 ||x||^2.
 
@@ -85,7 +92,7 @@ class FederatedElasticNet(FederatedRegressor):
 
 
 @parameters
-class FederatedLasso(FederatedRegressor):
+class FederatedLasso(PenalizedRegressor):
     r"""Lasso over sites: min over x, b of sum_i w_i (a_i'x + b - y_i)^2 / 2 + alpha ||x||_1.
 
     The weights w_i sum to one: alike for all examples with weights="examples", which is scikit-learn's `Lasso` of the pooled

@@ -16,7 +16,7 @@ NEW = 64, 1024  # least and most weights that join a working set at once, otherw
 LARGEST = 3000  # weights whose curvature is sent; more are left to first-order rounds
 LENGTHS = (1.0, 0.5, 0.25)  # of steps that are tried before the model is made more careful
 FIRST_ORDER = 100  # times as many iterations without curvature
-SLACK = 100.0
+SLACK = 100.0  # times the gap that is asked for will do where float64 has no more digits
 RESTS = 3  # steps that are taken although no decrease can be seen: the gap may still fall
 ROUNDING = 1e-15  # relative; a smaller decrease cannot be seen
 CAUTION = 0.1  # at first; see `Loss.curvature`
@@ -117,7 +117,7 @@ def _step(
     bend: float,
 ) -> _Step:
     """A full step, a half or a quarter of it, if the objective falls enough; `bend` is half the model's curvature along it."""
-    along = pool.moved_scores(change, np.flatnonzero(change.any(axis=1)))
+    along = np.asarray(pool.features @ change)
     value, psi = pool.value(scores), penalty.value(x)
     promised = float(np.sum(g * change)) + penalty.value(x + change) - psi
     at_rest = -promised <= ROUNDING * (abs(value) + abs(psi))

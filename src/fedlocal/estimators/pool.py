@@ -70,10 +70,6 @@ class Pool:
         return self.features.shape[1]
 
     @cached_property
-    def _columns(self) -> Any:
-        return self.features.tocsc() if scipy.sparse.issparse(self.features) else self.features
-
-    @cached_property
     def gram(self) -> np.ndarray:
         """(d, d) sum_i w_i a_i a_i', for a quadratic loss."""
         self.sent.exchange(0, self.width * (self.width + 1) // 2)
@@ -81,12 +77,6 @@ class Pool:
 
     def scores(self, x: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.asarray(self.features @ x) + b
-
-    def moved_scores(self, change: np.ndarray, touched: np.ndarray) -> np.ndarray:
-        """Scores of a change of the weights that is zero but in the rows `touched`."""
-        if len(touched) == self.width:
-            return np.asarray(self.features @ change)
-        return np.asarray(self._columns[:, touched] @ change[touched])
 
     def value(self, scores: np.ndarray) -> float:
         return float(self.weights @ self.loss.values(scores, self.targets))
@@ -136,8 +126,10 @@ class Pool:
             self.sent.exchange(count + 1, count * (count + 1) // 2)
         raw = np.diag(matrix).copy()
         if self.intercept and not (self.loss.quadratic and self.center is not None):
-            outputs = range(self.loss.outputs)
-            own = [[self.weights @ self.loss.curvature(scores, c, e, caution) for e in outputs] for c in outputs]
+            own = [
+                [self.weights @ self.loss.curvature(scores, c, e, caution) for e in self._outputs]
+                for c in self._outputs
+            ]
             self.sent.exchange(0, sums.size + len(own) * (len(own) + 1) // 2)
             matrix = matrix - sums @ np.linalg.pinv(np.array(own), rcond=1e-12, hermitian=True) @ sums.T
         return matrix, np.diag(matrix) > CONSTANT * raw

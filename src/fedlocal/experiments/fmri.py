@@ -197,12 +197,8 @@ def _voxels(settings: Fmri, task: Task, methods: Mapping[str, Tuned], optimum: p
         result = simulate(
             task.problem,
             tuning.method(name, task.psi, tuned.client_step_size, tuned.server_step_size),
-            rounds=settings.rounds,
+            **tuning.options(settings),
             eval_every=settings.rounds,
-            clients_per_round=settings.clients_per_round,
-            batch_size=settings.batch_size,
-            local_epochs=settings.local_epochs,
-            weights=settings.weights,
             seed=settings.seeds[0],
             progress=False,
         )

@@ -37,6 +37,12 @@ def method(name: str, psi: Regularizer, client_step_size: float = 1.0, server_st
     return METHODS[name](client_step_size=client_step_size, server_step_size=server_step_size, regularizer=psi)
 
 
+def options(settings: TunedStudy) -> dict[str, Any]:
+    """How the study's runs are done, for `simulate` and `sweep`."""
+    names = ("rounds", "clients_per_round", "batch_size", "local_epochs", "weights")
+    return {name: getattr(settings, name) for name in names}
+
+
 def tried(
     problem: AbstractProblem,
     psi: Regularizer,
@@ -53,12 +59,8 @@ def tried(
             problem,
             method(name, psi),
             settings.grid.model_dump(),
-            rounds=settings.rounds,
+            **options(settings),
             eval_every=settings.eval_every,
-            clients_per_round=settings.clients_per_round,
-            batch_size=settings.batch_size,
-            local_epochs=settings.local_epochs,
-            weights=settings.weights,
             seed=seed,
             metrics=metrics,
             checkpoint=checkpoint,
