@@ -2,11 +2,9 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -14,30 +12,47 @@ from flwr.clientapp.typing import Mod
 from flwr.common.constant import ErrorCode
 
 from fedlocal import metrics, recipes, wire
-from fedlocal.core import AbstractProblem, LocalMethod, Memory, Params
-from fedlocal.core import Message as Sent
-from fedlocal.data.moments import Moments, Scaling
-from fedlocal.engines.flower import records
-from fedlocal.engines.flower.jobs import Job
-from fedlocal.engines.flower.letters import Letter, Letters
+from fedlocal.core import AbstractProblem, Memory, Params
+from fedlocal.data.moments import Moments
+from fedlocal.engines.flower import records, site_rows
+from fedlocal.engines.flower.agreement import Agreement
+from fedlocal.engines.flower.optimality import CONJUGATE, conjugate_mean, optimality
+from fedlocal.engines.flower.policy import Policy, Refused
+from fedlocal.engines.flower.question import Question, parameters_of
 from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, METRICS, WEIGHT
-from fedlocal.engines.plan import Plan
-from fedlocal.engines.rounds import local_steps
+from fedlocal.engines.flower.site import ProblemForNode, Site, policy_of, site_name, state_of
+from fedlocal.engines.flower.site_record import CURVATURE, EVALUATE, HELLO, MOMENTS, TRAIN, SiteRecord
+from fedlocal.engines.flower.text import clean
+from fedlocal.engines.flower.walk import local_round
 
-MEMORY, BEFORE, LAST = (
-    "fedlocal-memory",
-    "fedlocal-memory-before",
-    "fedlocal-last",
-)  # what a site keeps between messages
-SCALING = "scaling."
-NUMBER = "number."
-ProblemForNode = Callable[..., AbstractProblem]  # (context), or (context, scaling) where features are standardised
+MEMORY, BEFORE, LAST = "fedlocal-memory", "fedlocal-memory-before", "fedlocal-last"  # kept between messages
+CERTIFICATE, NOTICE = "certificate", "notice"
+TAKEN = {"loss", EXAMPLES, WEIGHT, "round", "sites", "objective", "positive", "squares", "l2", "conjugate"}
 Evaluate = Callable[..., dict[str, float]]  # (context, model), or (context, model, scaling)
 log = logging.getLogger("fedlocal")
 
 
-class Refused(ValueError):
-    """What a site says of a message it does not accept. Its text goes back to the server, so no data may be in it."""
+class SiteApp(ClientApp):
+    """A ClientApp that can be asked for its policy and can look at its data before it connects."""
+
+    def __init__(self, site_of: Callable[[Context], Site], columns_for_node: Any):
+        super().__init__()
+        self.site_of, self.columns_for_node = site_of, columns_for_node
+
+    def check(self, context: Context) -> dict[str, Any]:
+        """Read the site's data and hold them against its policy; what there is, for the screen."""
+        site = self.site_of(context)
+        problem = site.problem(context)
+        columns = None if self.columns_for_node is None else self.columns_for_node(context)
+        moments = None if site.moments_for_node is None else site.moments(context)
+        rare = site.rare_columns(context)
+        return {
+            "policy": site.policy,
+            "rows": examples_of(problem),
+            "columns": columns,
+            "moments": moments,
+            "left out": [columns[i] if columns else f"column {i + 1}" for i in rare],
+        }
 
 
 def client_app(
@@ -47,7 +62,9 @@ def client_app(
     columns_for_node: Callable[[Context], Sequence[str] | None] | None = None,
     evaluate: Evaluate | None = None,
     mods: list[Mod] | None = None,
-) -> ClientApp:
+    agreement: Agreement | None = None,
+    policy: Policy = Policy(),  # noqa: B008  (frozen)
+) -> SiteApp:
     """A Flower ClientApp for any method: the message says which, the site's own problem gives the gradients.
 
     Args:
@@ -58,6 +75,9 @@ def client_app(
         evaluate: from context, model (and scaling, as above) to further numbers, e.g. the accuracy on rows that the site holds
             out; means over rows, please: what it returns is sent.
         mods: Flower's modifiers, e.g. `fixedclipping_mod`.
+        agreement: what this copy of the app says of a run; other settings are refused.
+        policy: what the site answers. The file that `policy` of the node's configuration names goes before it, and the
+            file that `record` names keeps what was asked.
 
     Example:
         >>> from fedlocal.engines.flower import client_app
@@ -65,174 +85,150 @@ def client_app(
         ...     return my_problem(context.node_config["data"])
         >>> app = client_app(problem_for_node)
     """
-    app = ClientApp()
-    site_problem = _remembered(problem_for_node)
+    sites: dict[Any, Site] = {}
+
+    def site_of(context: Context) -> Site:
+        key = (context.node_id, site_name(context), context.node_config.get("record"))
+        if key not in sites:
+            record = context.node_config.get("record")
+            rules = policy_of(context.node_config, policy)
+            sites[key] = Site(problem_for_node, moments_for_node, agreement, rules, SiteRecord(record))
+        return sites[key]
+
+    app = SiteApp(site_of, columns_for_node)
 
     @app.query()
-    @_discreet
+    @_discreet(site_of, HELLO)
     def hello(message: Message, context: Context) -> RecordDict:
-        wanted = records.only_config(message.content)
-        if wanted.get("moments"):
-            if moments_for_node is None:
-                raise Refused("this site gives no moments; client_app needs moments_for_node")
-            return _moments(context, moments_for_node(context))
-        return _introduction(context, site_problem, None if columns_for_node is None else columns_for_node(context))
+        asked, site = records.only_config(message.content), site_of(context)
+        if NOTICE in asked:
+            log.warning("%s: the coordinator says: %s", site_name(context), clean(asked[NOTICE]))
+            return RecordDict({CONFIG: ConfigRecord({"site": site_name(context)})})
+        if asked.get("curvature"):
+            site.spend(CURVATURE, context.run_id)
+            with jax.enable_x64(True):
+                problem = site.problem(context, site.scaling(context, asked))
+                found = site_rows.curvature(problem)
+            named = ConfigRecord({"site": site_name(context)})
+            return RecordDict({METRICS: MetricRecord({"curvature": found}), CONFIG: named})
+        if asked.get("moments"):
+            site.spend(MOMENTS, context.run_id)
+            named = ConfigRecord({"site": site_name(context)})
+            return RecordDict({ARRAYS: records.to_record(wire.to_arrays(site.moments(context))), CONFIG: named})
+        site.spend(HELLO, context.run_id)
+        return _introduction(context, site, None if columns_for_node is None else columns_for_node(context))
 
     @app.train(mods=mods)
-    @_discreet
+    @_discreet(site_of, TRAIN)
     def train(message: Message, context: Context) -> RecordDict:
-        config, arrays = records.only_config(message.content), records.only_arrays(message.content)
-        with jax.enable_x64(any(a.dtype == np.float64 for a in arrays.values())):
-            return _train(config, arrays, context, site_problem)
+        question = Question.read(message, context, site_of(context))
+        with question.precision():
+            return _train(question, context)
 
     @app.evaluate()
-    @_discreet
+    @_discreet(site_of, EVALUATE)
     def assess(message: Message, context: Context) -> RecordDict:
-        config, arrays = records.only_config(message.content), records.only_arrays(message.content)
-        with jax.enable_x64(any(a.dtype == np.float64 for a in arrays.values())):
-            problem = _problem(site_problem, context, config)
-            x = wire.from_arrays(arrays, _parameters(problem))
-            examples = _examples(problem)
-            more = {} if evaluate is None else evaluate(context, x, *_scaling(config))
-            taken = {"loss", EXAMPLES, WEIGHT, "round", "sites", "objective"} & set(more)
-            if taken:
-                raise ValueError(f"client_app: evaluate must not call a number {sorted(taken)[0]!r}")
-            numbers = {"loss": _loss(problem, x), **more}
-            weight = examples if config.get("weights") == "examples" else 1.0
-            return RecordDict({METRICS: MetricRecord({EXAMPLES: examples, WEIGHT: weight, **numbers})})
+        question = Question.read(message, context, site_of(context))
+        with question.precision():
+            return _assess(question, context, evaluate)
 
     return app
 
 
-def site_name(context: Context) -> str:
-    """What a site is called: `site` of the node's configuration, else its partition, else its node id."""
-    config = context.node_config
-    return str(config.get("site", config.get("partition-id", context.node_id)))
-
-
-def _remembered(problem_for_node: ProblemForNode) -> ProblemForNode:
-    """Read the data once per run where a process answers more than one message."""
-    problems: dict[Any, tuple[Any, AbstractProblem]] = {}  # the last one of each node, and what it was made with
-
-    def problem(context: Context, *scaling: Scaling) -> AbstractProblem:
-        place = (context.node_id, jnp.result_type(float))
-        numbers = tuple(a.tobytes() for s in scaling for a in s)
-        made_with = (context.run_id, tuple(sorted(context.node_config.items())), numbers)
-        if problems.get(place, (None,))[0] != made_with:
-            problems[place] = (made_with, problem_for_node(context, *scaling))
-        return problems[place][1]
-
-    return problem
-
-
-@lru_cache(maxsize=8)
-def _letters(
-    description: tuple[tuple[str, Any], ...], treedef: Any, leaves: tuple[Any, ...]
-) -> tuple[LocalMethod, Letters]:
-    """The method of a description and its letters, for parameters of this form."""
-    method = recipes.rebuild({name: list(v) if isinstance(v, tuple) else v for name, v in description})
-    return method, Letters(method, jax.tree.unflatten(treedef, [jnp.zeros(*leaf) for leaf in leaves]))
-
-
-def _discreet(
-    answer: Callable[[Message, Context], RecordDict],
-) -> Callable[[Message, Context], Message]:
-    """Send an answer, or that there is none. What an exception says stays in the site's log: it may quote data."""
-
-    def reply(message: Message, context: Context) -> Message:
-        try:
-            return Message(answer(message, context), reply_to=message)
-        except Refused as error:
-            reason = str(error)
-        except Exception as error:
-            reason = f"{type(error).__name__}; the log of the site says more"
-            log.exception("%s: the message was not answered", site_name(context))
-        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
-
-    return reply
-
-
-def _introduction(context: Context, problem_for_node: ProblemForNode, columns: Sequence[str] | None) -> RecordDict:
-    """Name of the site, number of its examples, names of its columns, names and shapes of its parameters; no values."""
-    problem = problem_for_node(context)
-    _check_one_client(problem)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(_parameters(problem))
-    shapes = {wire.path_name(path): list(a.shape) for path, a in leaves}
-    config: dict[str, Any] = {"site": site_name(context), "names": list(shapes)}
-    config |= {f"shape.{name}": shape for name, shape in shapes.items()}
-    if columns:
-        config["columns"] = [str(column) for column in columns]
-    return RecordDict({CONFIG: ConfigRecord(config), METRICS: MetricRecord({EXAMPLES: _examples(problem)})})
-
-
-def _moments(context: Context, moments: Moments) -> RecordDict:
-    config = ConfigRecord({"site": site_name(context)})
-    return RecordDict({ARRAYS: records.to_record(wire.to_arrays(moments)), CONFIG: config})
-
-
-def _train(
-    config: dict[str, Any], arrays: dict[str, np.ndarray], context: Context, problem_for_node: ProblemForNode
-) -> RecordDict:
+def _train(question: Question, context: Context) -> RecordDict:
     """One round on this site."""
+    question.open(context)
+    site, job, method, problem = question.site, question.job, question.method, question.problem
     try:
-        job = Job.from_config(config)
-    except ValueError as error:  # about what the server sent, not about data
+        plan = job.plan(problem)
+    except ValueError as error:  # about the settings and the number of rows, which the coordinator knows
         raise Refused(str(error)) from None
-    description = {n: v for n, v in config.items() if n == "method" or n.startswith("method.")}
-    problem = _problem(problem_for_node, context, config)
-    x0 = jax.tree.map(jnp.zeros_like, _parameters(problem))
-    leaves, treedef = jax.tree.flatten(x0)
-    frozen = tuple((n, tuple(v) if isinstance(v, list) else v) for n, v in sorted(description.items()))
-    try:
-        method, letters = _letters(frozen, treedef, tuple((a.shape, str(a.dtype)) for a in leaves))
-    except ValueError as error:
-        raise Refused(str(error)) from None
-    numbers = {n.removeprefix(NUMBER): float(v) for n, v in config.items() if n.startswith(NUMBER)}
-    letter = Letter(arrays, numbers)
-    try:
-        letters.check(letter)
-    except ValueError as error:
-        raise Refused(f"the model does not fit this site's data: {error}") from None
-    memory = before = _memory(context, job.round, method.init_memory(x0))
-    sent = jax.tree.map(jnp.asarray, letters.read_down(letter))
-    message, memory = jax.device_get(
-        _round(problem, method, job.plan(problem), sent, memory, jnp.asarray(job.round, jnp.int32))
+    site.check_batches(problem, plan, job.round)
+    memory = before = _memory(context, job.round, method.init_memory(question.x0))
+    site.check_point(problem, method.primal(method.start(question.sent, memory)))
+    site.spend(TRAIN, context.run_id, job.round, question.state)
+    message, memory, end = local_round(
+        problem, method, plan, question.sent, memory, job.round, site.policy.most_seconds
     )
+    if int(plan.steps[0]) > 1 and all(np.isfinite(a).all() for a in jax.tree.leaves(end)):
+        site.check_point(problem, end)
     _remember(context, job.round, before, memory)
-    reply, examples = letters.up(letter, message), _examples(problem)
+    reply, examples = question.letters.up(question.letter, message), examples_of(problem)
     weight = float(examples) if job.weights == "examples" else 1.0
+    answered = {"round": job.round, "method": recipes.digest(question.description), "site": site_name(context)}
     return RecordDict(
         {
             ARRAYS: records.to_record(reply.arrays),
             METRICS: MetricRecord({EXAMPLES: examples, WEIGHT: weight, **reply.numbers}),
-            CONFIG: ConfigRecord(
-                {"round": job.round, "method": recipes.digest(description), "site": site_name(context)}
-            ),
+            CONFIG: ConfigRecord(answered),
         }
     )
 
 
-@jax.jit
-def _round(
-    problem: AbstractProblem, method: LocalMethod, plan: Plan, sent: Any, memory: Memory, r: jax.Array
-) -> tuple[Sent, Memory]:
-    """What `simulate` does for one client."""
-    message, kept, _ = local_steps(
-        problem,
-        method,
-        plan,
-        average=None,
-        total_steps=0.0,
-        sent=sent,
-        key=plan.round_key(r),
-        r=r,
-        axis=None,
-        running=None,
-        cohort=jnp.zeros(1, jnp.int32),
-        weights=jnp.ones(1),
-        memory=jax.tree.map(lambda a: jnp.asarray(a)[None], memory),
-    )
-    return jax.tree.map(lambda a: a[0], (message, kept))
+def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> RecordDict:
+    """The loss of the model in a state of the run, what a certificate needs, and what `evaluate` adds."""
+    question.open(context)
+    site, problem, config = question.site, question.problem, question.config
+    x = jax.device_get(question.method.solution(question.sent))
+    site.check_point(problem, x)
+    site.spend(EVALUATE, context.run_id, question.job.round, question.state)
+    examples = examples_of(problem)
+    named = {EXAMPLES: examples, WEIGHT: float(examples) if question.job.weights == "examples" else 1.0}
+    if f"{CONJUGATE}shift" in config:
+        factors = {n: v for n, v in config.items() if n.startswith(CONJUGATE)}
+        site.check_state(context.run_id, -1 - question.job.round, state_of({}, factors))
+        return RecordDict({METRICS: MetricRecord({**named, "conjugate": conjugate_mean(problem, x, config)})})
+    more = {} if evaluate is None else evaluate(context, x, *(() if question.scaling is None else (question.scaling,)))
+    if taken := TAKEN & set(more):
+        raise ValueError(f"client_app: evaluate must not call a number {sorted(taken)[0]!r}")
+    content = RecordDict()
+    if config.get(CERTIFICATE) and site.policy.certificate:
+        gradient, sums = optimality(problem, x)
+        content[ARRAYS] = records.to_record(wire.to_arrays(gradient))
+        named |= sums
+    content[METRICS] = MetricRecord({**named, "loss": _loss(problem, x), **more})
+    return content
+
+
+def _discreet(site_of: Callable[[Context], Site], kind: str) -> Callable[..., Callable[[Message, Context], Message]]:
+    """Send an answer, or that there is none. What an exception says stays in the site's log: it may quote data."""
+
+    def wrap(answer: Callable[[Message, Context], RecordDict]) -> Callable[[Message, Context], Message]:
+        def reply(message: Message, context: Context) -> Message:
+            try:
+                return Message(answer(message, context), reply_to=message)
+            except Refused as error:
+                reason = error.reason()
+                log.warning("%s: refused: %s", site_name(context), clean(error))
+                _note_refusal(site_of, context, kind, error)
+            except Exception as error:
+                reason = f"{type(error).__name__}; the log of the site says more"
+                log.exception("%s: the message was not answered", site_name(context))
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+        return reply
+
+    return wrap
+
+
+def _note_refusal(site_of: Callable[[Context], Site], context: Context, kind: str, error: Refused) -> None:
+    try:
+        site_of(context).record.note_refusal(kind, context.run_id, clean(error))
+    except Exception:  # a record that cannot be written is a reason to refuse, not to fail
+        log.exception("%s: the record could not be written", site_name(context))
+
+
+def _introduction(context: Context, site: Site, columns: Sequence[str] | None) -> RecordDict:
+    """Name of the site, number of its examples, names of its columns, names and shapes of its parameters; no values."""
+    problem = site.problem(context)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(parameters_of(problem))
+    shapes = {wire.path_name(path): list(a.shape) for path, a in leaves}
+    config: dict[str, Any] = {"site": site_name(context), "names": list(shapes)}
+    config |= {f"shape.{name}": shape for name, shape in shapes.items()}
+    config["fingerprint"] = site.record.fingerprint(site_rows.content_of(problem))
+    if columns:
+        config["columns"] = [str(column) for column in columns]
+    return RecordDict({CONFIG: ConfigRecord(config), METRICS: MetricRecord({EXAMPLES: examples_of(problem)})})
 
 
 def _memory(context: Context, r: int, first: Memory) -> Memory:
@@ -251,31 +247,8 @@ def _remember(context: Context, r: int, before: Memory, after: Memory) -> None:
         context.state[LAST] = ConfigRecord({"round": r})
 
 
-def _problem(problem_for_node: ProblemForNode, context: Context, config: dict[str, Any]) -> AbstractProblem:
-    """The site's problem, its features standardised as the server says."""
-    problem = problem_for_node(context, *_scaling(config))
-    _check_one_client(problem)
-    return problem
-
-
-def _scaling(config: dict[str, Any]) -> list[Scaling]:
-    """The scaling that the server says, if it says one."""
-    if f"{SCALING}mean" not in config:
-        return []
-    return [Scaling(*(np.asarray(config[f"{SCALING}{name}"], np.float64) for name in Scaling._fields))]
-
-
-def _check_one_client(problem: Any) -> None:
-    if not isinstance(problem, AbstractProblem) or problem.num_clients != 1:
-        got = f"{problem.num_clients} clients" if isinstance(problem, AbstractProblem) else type(problem).__name__
-        raise Refused(f"problem_for_node must return a problem of one client, got {got}; see fl.problems.only")
-
-
-def _parameters(problem: AbstractProblem) -> Params:
-    return jax.eval_shape(problem.init, jax.random.key(0))
-
-
-def _examples(problem: AbstractProblem) -> int:
+def examples_of(problem: AbstractProblem) -> int:
+    """The rows of a site; one where there are none."""
     sizes = problem.sizes()
     return 1 if sizes is None else int(sizes[0])
 

@@ -1,0 +1,191 @@
+"""Site: one site's data, policy and record in this process. Whatever is computed for a question goes through it."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flwr.app import Context
+
+from fedlocal.core import AbstractProblem, Params
+from fedlocal.data.moments import Moments, Scaling
+from fedlocal.engines.flower import site_rows
+from fedlocal.engines.flower.agreement import Agreement
+from fedlocal.engines.flower.jobs import Job
+from fedlocal.engines.flower.policy import Policy, Refused
+from fedlocal.engines.flower.site_record import SiteRecord
+from fedlocal.engines.plan import Draws, Plan
+
+MOMENTS = "moments."  # of the columns over all sites, in a question
+INCLUDED = "moments.included"  # whether this site's own are in them
+ROUNDING = 1e-6  # relative; the moments of others are differences of large sums
+EPSILON = 1e-12  # of sums of squares around means that are far from zero
+MOST_OTHERS = 1e6  # values of all sites, as a multiple of one site's
+LARGEST_MAGNIFICATION = 100.0  # of a site's own deviation, by moments that do not include it
+ProblemForNode = Callable[..., AbstractProblem]  # (context), or (context, scaling) where features are standardised
+log = logging.getLogger("fedlocal")
+
+
+def site_name(context: Context) -> str:
+    """What a site is called: `site` of the node's configuration, else its partition, else its node id."""
+    config = context.node_config
+    return str(config.get("site", config.get("partition-id", context.node_id)))
+
+
+@dataclass
+class Site:
+    """A node's data, rules and memory of what it was asked."""
+
+    problem_for_node: ProblemForNode
+    moments_for_node: Callable[[Context], Moments] | None
+    agreement: Agreement | None
+    policy: Policy
+    record: SiteRecord
+    _problems: dict[Any, tuple[Any, AbstractProblem]] = field(default_factory=dict)  # one per precision, and its making
+    _rare: dict[Any, np.ndarray] = field(default_factory=dict)
+    _states: dict[tuple[int, int], str] = field(default_factory=dict)  # what was sent in which round of which run
+
+    def problem(self, context: Context, scaling: Scaling | None = None) -> AbstractProblem:
+        """The site's losses, without columns that are too rare. The data are read once per run and scaling."""
+        numbers = () if scaling is None else tuple(a.tobytes() for a in scaling)
+        made_with = (context.run_id, tuple(sorted(context.node_config.items())), numbers)
+        place = (jnp.result_type(float), scaling is None)
+        if self._problems.get(place, (None,))[0] != made_with:
+            problem = self.problem_for_node(context, *(() if scaling is None else (scaling,)))
+            check_one_client(problem)
+            site_rows.check_rows(self.policy, problem)
+            rare = self._rare_columns(context, problem if scaling is None else None)
+            self._problems[place] = (made_with, site_rows.without_columns(problem, rare))
+        return self._problems[place][1]
+
+    def moments(self, context: Context) -> Moments:
+        """The site's own moments, of columns that are not too rare."""
+        if self.moments_for_node is None:
+            raise Refused("this site gives no moments; client_app needs moments_for_node")
+        self.problem(context)  # with too few rows there are none
+        return site_rows.moments_without(self.moments_for_node(context), self._rare_columns(context, None))
+
+    def rare_columns(self, context: Context) -> np.ndarray:
+        """Places of the columns that the policy leaves out."""
+        self.problem(context)
+        return self._rare_columns(context, None)
+
+    def _rare_columns(self, context: Context, problem: AbstractProblem | None) -> np.ndarray:
+        """By the columns as they are in the file: scaling must not change which are rare."""
+        key = (context.run_id, tuple(sorted(context.node_config.items())))
+        if key not in self._rare:
+            if problem is None:
+                problem = self.problem_for_node(context)
+            self._rare = {key: site_rows.rare_columns(self.policy, problem)}
+        return self._rare[key]
+
+    def scaling(self, context: Context, config: Mapping[str, Any]) -> Scaling | None:
+        """The scaling that the moments in a question give; refused where the site's own moments contradict them."""
+        if f"{MOMENTS}mean" not in config:
+            return None
+        try:
+            total = Moments(*(np.asarray(config[f"{MOMENTS}{name}"], np.float64) for name in Moments._fields))
+        except (KeyError, ValueError, TypeError):
+            raise Refused("the question has no proper moments") from None
+        if len({a.shape for a in total}) != 1 or not all(np.isfinite(a).all() for a in total):
+            raise Refused("the question has no proper moments")
+        own = self.moments(context)
+        if own.mean.shape != total.mean.shape:
+            raise Refused(f"the question has moments of {total.mean.size} columns, this site has {own.mean.size}")
+        wrong = _contradicted(own, total, bool(config.get(INCLUDED, True)))
+        if wrong.any():
+            raise Refused(
+                f"the moments of all sites contradict this site's own, in column {int(np.argmax(wrong)) + 1}", "moments"
+            )
+        return total.scaling()
+
+    def check_round(self, context: Context, job: Job, description: Mapping[str, Any], problem: AbstractProblem) -> None:
+        """Refuse settings that are not agreed on."""
+        if self.agreement is not None:
+            largest = 1 / site_rows.curvature(problem) if self.agreement.chosen_step_size else None
+            self.agreement.check(self.policy, description, job, largest)
+
+    def check_batches(self, problem: AbstractProblem, plan: Plan, r: int) -> None:
+        """Refuse minibatches of too few rows, or that show a small part of the rows again and again."""
+        if plan.batch_size is None or problem.sizes() is None:
+            return
+        rows, least = int(np.asarray(problem.sizes())[0]), self.policy.fewest_rows
+        if plan.batch_size < least:
+            raise Refused(
+                f"minibatches have {plan.batch_size} rows; fewest_rows of the policy is {least}", "fewest_rows"
+            )
+        draws = jax.device_get(plan.draws(plan.round_key(jnp.asarray(r, jnp.int32)), jnp.zeros((), jnp.int32)))
+        if not isinstance(draws, Draws):
+            return
+        shown = len(np.unique(draws.rows))
+        if shown < max(min(least, rows), self.policy.smallest_share * rows):
+            raise Refused(
+                f"the minibatches of the round show {shown} of {rows} rows; smallest_share of the policy is "
+                f"{self.policy.smallest_share:g}",
+                "smallest_share",
+            )
+        if plan.epochs is None and min(len(np.unique(batch)) for batch in draws.rows) < least / 2:
+            raise Refused(f"a minibatch repeats a few rows; fewest_rows of the policy is {least}", "fewest_rows")
+
+    def check_state(self, run: int, r: int, letter: str) -> None:
+        """A round of a run has one state: local steps and losses are asked at the same one."""
+        if self._states.setdefault((run, r), letter) != letter:
+            raise Refused(f"round {r + 1} was asked before, at another state", "round")
+
+    def check_point(self, problem: AbstractProblem, x: Params) -> None:
+        """Refuse a point that singles out rows."""
+        site_rows.check_point(self.policy, problem, x)
+
+    def spend(self, kind: str, run: int, r: int | None = None, state: str | None = None) -> None:
+        """Count a question against the budget and write it down, before it is answered."""
+        self.record.check(self.policy, kind, state)
+        self.record.note(kind, run, r, state)
+
+
+def _contradicted(own: Moments, total: Moments, included: bool) -> np.ndarray:
+    """(d,) whether the moments of all sites cannot be what they are said to be, given one site's own.
+
+    What is left for the others, total less own (the reverse of `Moments.merge`), must be moments of so many rows.
+    """
+    rounding = EPSILON * total.present * np.maximum(total.mean**2, own.mean**2)
+    slack = ROUNDING * (np.abs(total.squares) + own.squares) + rounding
+    if not included:
+        own_variance, variance = (m.squares / np.maximum(m.present, 1) for m in (own, total))
+        return (own.present > 0) & (total.present > 0) & (variance * LARGEST_MAGNIFICATION**2 < own_variance)
+    others = total.present - own.present
+    apart = np.where(others > 0, (total.mean - own.mean) * total.present / np.maximum(others, 1), 0.0)
+    between = apart**2 * own.present * others / np.maximum(total.present, 1)
+    left = total.squares - own.squares - between
+    size = ROUNDING * np.maximum(np.abs(own.mean), np.sqrt(own.squares / np.maximum(own.present, 1)))
+    alone = (others == 0) & (own.present > 0) & (np.abs(total.mean - own.mean) > size)
+    alone |= (others == 0) & (np.abs(left) > slack)
+    return (others < 0) | (left < -slack) | alone | (total.present > MOST_OTHERS * np.maximum(own.present, 1))
+
+
+def state_of(arrays: Mapping[str, np.ndarray], *plain: Mapping[str, Any]) -> str:
+    """A short name of what a question holds."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    for values in plain:
+        digest.update(repr(sorted(values.items())).encode())
+    return digest.hexdigest()
+
+
+def check_one_client(problem: Any) -> None:
+    """A site is one client."""
+    if not isinstance(problem, AbstractProblem) or problem.num_clients != 1:
+        got = f"{problem.num_clients} clients" if isinstance(problem, AbstractProblem) else type(problem).__name__
+        raise Refused(f"problem_for_node must return a problem of one client, got {got}; see fl.problems.only")
+
+
+def policy_of(node_config: Mapping[str, Any], usual: Policy) -> Policy:
+    """The policy of a node: the file that its configuration names, else the app's."""
+    path = node_config.get("policy")
+    return usual if path is None else Policy.read(Path(str(path)))
