@@ -51,7 +51,9 @@ def write_app(folder: Path, app: App) -> list[Path]:
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
     package = f"{re.sub('^(?=[0-9])', 'n', name.replace('-', '_'))}_app"
     files = {
-        "pyproject.toml": fill("pyproject.toml", name=name, package=package, title=app.title, config=_toml(app)),
+        "pyproject.toml": fill(
+            "pyproject.toml", name=name, package=package, title=app.title, config=_toml(app), address=app.address
+        ),
         "README.md": readme(app, folder.resolve().name, name, package),
         f"{package}/__init__.py": f'"""{app.title}."""\n',
         f"{package}/server_app.py": _server(app),
@@ -66,7 +68,7 @@ def readme(app: App, folder: str, name: str, package: str) -> str:
     """The commands, in order."""
     first, *_, last = (*app.names[:1], *app.names)
     who = f"--site {first} --data {first}.csv" if app.data else f"--partition {first}"
-    files = "".join(f" --data {site}.csv" for site in app.names[:3]) + (" ..." if len(app.names) > 3 else "")
+    files = "".join(f" --data {site}.csv" for site in app.names)
     host, port = app.address.split(":")
     return fill(
         "README.md",

@@ -1,4 +1,4 @@
-"""The commands of a deployment: deploy, keys, rehearse, site. Parse, call, print."""
+"""The commands of a deployment: deploy, keys, rehearse, coordinator, site, start. Parse, call, print."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -154,6 +154,58 @@ def rehearse(
     once = len(rehearsal.history) < 2
     said = "ran; whether the objective falls takes --rounds 2 to see" if once else "went well"
     _say(f"the rehearsal {said}; nothing was kept")
+
+
+@commands.command(
+    epilog="Examples:  fedlocal coordinator heart --keys keys   |   fedlocal coordinator heart --insecure   (all on this machine)"
+)
+def coordinator(
+    folder: FolderArgument,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with ca.pem, server.pem, server.key and SITE.pub of the sites, which may come later."
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address at which sites reach the coordinator; all of this machine's if left out."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port for sites; the one of the app's address if left out.")
+    ] = None,
+    control_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port for `fedlocal start`, on this machine only.")
+    ] = 9093,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No keys and no encryption, for one machine alone.")
+    ] = False,
+) -> None:
+    """Let sites connect and runs be started, until Ctrl-C; what is kept is kept in the working folder."""
+    from fedlocal.deploy.coordinator import Listeners, run
+
+    try:
+        code = run(folder, Listeners.of(folder, keys, insecure, host, port, control_port))
+    except (ValueError, OSError) as error:
+        _say_and_stop(error)
+    raise typer.Exit(code)
+
+
+@commands.command(epilog="Example:  fedlocal start heart --run-config 'rounds=200 results=\"results-2\"'")
+def start(
+    folder: FolderArgument,
+    run_config: Annotated[
+        list[str] | None, typer.Option(help="Changes of the app's numbers for this run; can be repeated.")
+    ] = None,
+) -> None:
+    """Run the app on the coordinator that was started in this working folder; exit code 0 when the run completed."""
+    from fedlocal.deploy.start import start as run
+
+    try:
+        code = run(folder, run_config or [], say=_say, show=lambda text: print(text, end="", flush=True))
+    except (ValueError, OSError) as error:
+        _say_and_stop(error)
+    raise typer.Exit(code)
 
 
 @commands.command(

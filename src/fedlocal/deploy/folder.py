@@ -7,6 +7,8 @@ from typing import Any
 from flwr.common.config import get_fused_config_from_dir, get_project_config
 from flwr.supercore.object_ref import load_app
 
+PORT = 8000
+
 
 def component(folder: Path, kind: str) -> Any:
     """The ServerApp ("serverapp") or the ClientApp ("clientapp") that the folder's pyproject.toml names."""
@@ -21,6 +23,23 @@ def run_config(folder: Path, **changes: Any) -> dict[str, Any]:
     """What a run of the app is told, with changes; a change of what there is not is refused."""
     _settings(folder)
     return get_fused_config_from_dir(folder, changes)
+
+
+def site_names_of(folder: Path) -> tuple[str, ...]:
+    """What the sites of the app are called; those of an experiment's app have numbers."""
+    sites = run_config(folder).get("sites")
+    if isinstance(sites, str):
+        return tuple(sites.split(","))
+    if isinstance(sites, int):
+        return tuple(map(str, range(sites)))
+    raise ValueError(f"{folder}/pyproject.toml: sites must be names or a number, got {sites!r}")
+
+
+def app_port(folder: Path) -> int:
+    """The port at which the app's sites look for the coordinator."""
+    _settings(folder)
+    address = get_project_config(folder)["tool"].get("fedlocal", {}).get("address", "")
+    return int(address.rpartition(":")[2] or PORT)
 
 
 def _settings(folder: Path) -> dict[str, Any]:

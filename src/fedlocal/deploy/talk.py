@@ -1,6 +1,8 @@
 """talk_plainly: what a coordinator or a site says on its screen: our sentences, and Flower's warnings."""
 
+import linecache
 import logging
+from types import TracebackType
 
 
 class Screen(logging.Handler):
@@ -8,6 +10,37 @@ class Screen(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), flush=True)
+
+
+class OneSentence(logging.Filter):
+    """Flower's words about a run that stopped early, cut down to the reason. Other exceptions keep their traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stopped = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if isinstance(error, Exception) and _is_sentence(error):
+            self._stopped = True
+            record.msg, record.args, record.exc_info = f"the run stopped: {error}", (), None
+            return True
+        return not (self._stopped and record.getMessage().startswith("Exit Code"))
+
+
+def _is_sentence(error: Exception) -> bool:
+    """Return True if this library raised the error to say why a run cannot go on."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return isinstance(error, (ValueError, RuntimeError, FloatingPointError)) and _is_raised_here(place)
+
+
+def _is_raised_here(place: TracebackType | None) -> bool:
+    """Return True for a `raise` statement of this library."""
+    if place is None or not str(place.tb_frame.f_globals.get("__name__")).startswith("fedlocal."):
+        return False
+    return linecache.getline(place.tb_frame.f_code.co_filename, place.tb_lineno).lstrip().startswith("raise ")
 
 
 def talk_plainly() -> None:
@@ -19,4 +52,7 @@ def talk_plainly() -> None:
         log.addHandler(screen)
     log.setLevel(logging.INFO)
     log.propagate = False
-    logging.getLogger("flwr").setLevel(logging.WARNING)
+    flower = logging.getLogger("flwr")
+    flower.setLevel(logging.WARNING)
+    if not any(isinstance(known, OneSentence) for known in flower.filters):
+        flower.addFilter(OneSentence())

@@ -1,7 +1,7 @@
 """The roll: which sites there are, under which number, and on which node each of them answers."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,12 +25,13 @@ LONGEST_NAME = 64
 class Roll:
     """Sites by name. A site keeps its number for the whole run, whatever node it comes back on."""
 
-    def __init__(self, owner: str, sites: int | Sequence[str]):
+    def __init__(self, owner: str, sites: int | Sequence[str], nodes: Mapping[str, int] | None = None):
         named = not isinstance(sites, (int, np.integer))
         if named and (isinstance(sites, str) or not sites or len(set(sites)) != len(sites)):
             raise ValueError(f"{owner}: sites must be a number, or a list of different names, got {sites!r}")
         self.size = len(sites) if named else checks.whole(owner, "sites", sites)  # pyright: ignore[reportArgumentType]
         self._named = named
+        self.nodes = nodes  # on which node each site must answer; None: on any
         self.names: list[str] = [str(name) for name in sites] if named else []  # pyright: ignore
         self.examples: dict[str, int] = {}
         self.form: Form | None = None  # of the model, when the sites have agreed
@@ -70,6 +71,7 @@ class Roll:
             if reply.has_error():
                 raise ValueError(reply.error.reason or "it did not say who it is")
             name, examples, form = _introduction(reply)
+            self._check_key(name, node)
             if name not in self.names and len(self.names) == self.size:
                 raise ValueError(f"{name} is not one of the {self.size} sites of this run: {', '.join(self.names)}")
             if self.node_of.get(name, node) in online - {node}:
@@ -83,6 +85,14 @@ class Roll:
         self.refused.pop(node, None)
         self._forms[name], self.examples[name], self.node_of[name] = form, examples, node
         return [(name, "connected")]
+
+    def _check_key(self, name: str, node: int) -> None:
+        """A node has the key that it was registered with, so its id says whose key it is."""
+        if self.nodes is None or self.nodes.get(name) == node:
+            return
+        owner = next((site for site, own in self.nodes.items() if own == node), None)
+        whose = f"{owner}'s key" if owner is not None else "a key that is no site's"
+        raise ValueError(f"{whose} came under the name {name}")
 
     def _refuse(self, node: int, why: str) -> list[tuple[str, str]]:
         """It is asked again after a while: somebody may mend it."""

@@ -5,7 +5,7 @@ wrappers expect it: `arrays` is what clients are sent, replies have its form, an
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -45,6 +45,7 @@ class Strategy(FedAvg):
         method: the algorithm, e.g. `fl.methods.FedDualAvg(...)`.
         rounds: communication rounds.
         sites: how many sites there are, or their names; a site is called by `site` of its node's configuration.
+        nodes: the id of the node that each site must answer from, by name; None takes a site's word for its name.
         x0: starting point; None takes zeros of the shape that the sites report.
         local_steps, local_epochs, batch_size, clients_per_round, weights, seed: as for `simulate`.
         min_clients: with fewer replies a round does not count and is repeated; None means all that it asks.
@@ -60,6 +61,7 @@ class Strategy(FedAvg):
         *,
         rounds: int,
         sites: int | Sequence[str],
+        nodes: Mapping[str, int] | None = None,
         x0: Params | None = None,
         local_steps: int | Sequence[int] | None = None,
         local_epochs: int | None = None,
@@ -79,7 +81,7 @@ class Strategy(FedAvg):
         self.method = checks.instance(OWNER, "method", method, LocalMethod)
         self.description = recipes.describe(method)
         self.digest = recipes.digest(self.description)
-        self.roll = Roll(OWNER, sites)
+        self.roll = Roll(OWNER, sites, nodes)
         self.schedule = Schedule.make(
             OWNER,
             rounds=rounds,
@@ -211,9 +213,12 @@ class Strategy(FedAvg):
             return
         self.timeout = timeout
         again = self.diary.take_up(self._identity())
-        self.attendance.meet(grid, self.done, timeout, again)
-        if self.standardize:
-            self.attendance.measure(grid, self.done, self.schedule.cohort(self.done), timeout)
+        if self.done == self.schedule.rounds and self.history and self.history[-1]["round"] == self.done:
+            log.info("all %d rounds were done before; nothing is left to do", self.done)
+        else:
+            self.attendance.meet(grid, self.done, timeout, again)
+            if self.standardize:
+                self.attendance.measure(grid, self.done, self.schedule.cohort(self.done), timeout)
         coordinator = Coordinator(self.method, self._starting_point())
         self.diary.begin(self._identity(), coordinator)
         self._coordinator = coordinator

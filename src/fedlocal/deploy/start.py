@@ -1,0 +1,87 @@
+"""start: submit an app to the coordinator on this machine, show what the run says, and tell how it ended."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+from flwr.cli.build import build_fab_from_disk
+from flwr.common.config import parse_config_args
+from flwr.common.constant import Status, SubStatus
+from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest, StreamLogsRequest
+from flwr.proto.run_pb2 import RunStatus
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+from fedlocal.deploy.connection import HOME, LocalConnection, read_connection
+from fedlocal.deploy.folder import run_config
+
+INTERRUPTED = 130
+FAILED = "ServerApp failed with exception: "  # how Flower begins the reason of a failed run
+Say = Callable[[str], None]
+
+
+def start(folder: Path, changes: list[str], say: Say, show: Say) -> int:
+    """Run the app with these changes of its configuration; an exit code: 0 completed, 1 failed, 130 interrupted here."""
+    connection, here = read_connection(Path.cwd()), Path.cwd()
+    try:
+        values = parse_config_args(changes)
+    except Exception as error:  # Flower's own kinds differ
+        raise ValueError(
+            f"start: --run-config must be like 'rounds=200 results=\"results-2\"', got {changes}: {error}"
+        ) from None
+    run_config(folder, **values)
+    client = _client(connection)
+    try:
+        fab = build_fab_from_disk(folder.resolve())
+        proto = fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
+        run = client.StartRun(StartRunRequest(fab=proto, override_config=user_config_to_proto(values))).run_id
+        say(f"run {run} is submitted")
+        return _follow(client, run, here, say, show)
+    except httpx.HTTPStatusError as error:
+        raise ValueError(f"start: the coordinator refused the run: {error.response.text}") from None
+    except httpx.HTTPError as error:
+        say(f"the coordinator at {connection.address} does not answer ({error}); start it, then the same command again")
+        return 1
+    finally:
+        client.close()
+
+
+def _follow(client: ControlHttpClient, run: int, here: Path, say: Say, show: Say) -> int:
+    """Show what the run says until it ends."""
+    said = ""
+    try:
+        for part in client.StreamLogs(StreamLogsRequest(run_id=run)):
+            said = (said + part.log_output)[-10_000:]
+            show(part.log_output)
+        status = _end(client, run)
+    except KeyboardInterrupt:
+        flower = f"FLWR_HOME={here / HOME} flwr"
+        say(f"the run goes on; `{flower} log {run}` follows it, `{flower} stop {run}` ends it")
+        return INTERRUPTED
+    if status.sub_status == SubStatus.COMPLETED:
+        return 0
+    reason = status.details.removeprefix(FAILED)
+    say(f"run {run} did not complete ({status.sub_status})" + ("" if reason in said else f": {reason}"))
+    return 1
+
+
+def _end(client: ControlHttpClient, run: int) -> RunStatus:
+    """How the run ended."""
+    while True:
+        status = client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        if status.status == Status.FINISHED:
+            return status
+        for _ in client.StreamLogs(StreamLogsRequest(run_id=run)):  # ends when the run has ended
+            pass
+
+
+def _client(connection: LocalConnection) -> ControlHttpClient:
+    return ControlHttpClient.from_server_address(
+        server_address=connection.address,
+        insecure=connection.root is None,
+        root_certificates=None if connection.root is None else connection.root.read_bytes(),
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+    )
