@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import fedlocal as fl
 from deployment.deployed.methods import METHODS
 from deployment.stage import STEPS, Stage, federation, stage
-from fedlocal.engines.flower import InProcess, Strategy, client_app
+from fedlocal.engines.flower import InProcess, Policy, Strategy, client_app
 from flower_processes import poll
 
 
@@ -60,7 +60,9 @@ def in_process(rounds: int) -> list[float]:
             ends.append(time.perf_counter())
             return super().push_messages(messages)
 
-    app = client_app(lambda context: fl.problems.only(problem, int(str(context.node_config["m"]))))
+    app = client_app(
+        lambda context: fl.problems.only(problem, int(str(context.node_config["m"]))), policy=Policy.open()
+    )
     steps = [STEPS[site] for site in "abc"]
     sampling = {"local_steps": steps, "batch_size": 2, "weights": "examples", "eval_every": rounds + 1}
     strategy = Strategy(METHODS["fed_dual_avg"], rounds=rounds + 1, sites=["a", "b", "c"], **sampling)

@@ -8,7 +8,7 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 import fedlocal as fl
-from fedlocal.engines.flower import client_app, records
+from fedlocal.engines.flower import Policy, client_app, records
 
 
 def problem_for_node(context: Context) -> fl.problems.MatrixSensing:
@@ -42,4 +42,4 @@ def _round_of_fed_dual_avg(message: Message) -> int | None:
     return int(config["job.round"]) if config.get("method") == "FedDualAvg" else None
 
 
-app = client_app(problem_for_node, mods=[hold, poison])
+app = client_app(problem_for_node, mods=[hold, poison], policy=Policy.open())

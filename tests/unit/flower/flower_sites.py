@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 import fedlocal as fl
 from conformance.cases import ETA, SERVER_ETA, Case
 from conformance.federation import MASK, SHAPE, flat, rounds_of, start
-from fedlocal.engines.flower import Event, InProcess, Strategy, client_app
+from fedlocal.engines.flower import Event, InProcess, Policy, Strategy, client_app
 from oracles import transcripts
 
 NAMES = ("a", "b", "c")
@@ -36,6 +36,7 @@ FED_AVG = Case(
 
 def app_of(problem: fl.problems.MatrixSensing = PROBLEM, **more: Any) -> ClientApp:
     """Every node finds its number in its configuration and has that client's data."""
+    more.setdefault("policy", Policy.open())
     return client_app(lambda context: fl.problems.only(problem, int(context.node_config["m"])), **more)
 
 
@@ -108,7 +109,9 @@ def expected(
 
 
 def strategy(case: Case, rounds: int, **more: Any) -> Strategy:
-    return Strategy(case.method, **({"rounds": rounds, "sites": NAMES, "x0": X0, "patience": 5.0} | more))
+    return Strategy(
+        case.method, **({"rounds": rounds, "sites": NAMES, "x0": X0, "patience": 5.0, "min_clients": len(NAMES)} | more)
+    )
 
 
 def distance(found: Any, wanted: np.ndarray) -> float:

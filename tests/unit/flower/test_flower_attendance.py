@@ -91,7 +91,7 @@ def test_a_run_that_begins_is_as_patient_as_it_was_told(clock: Clock, late: dict
 
 @over("again", [False, True])
 def test_when_a_site_is_needed_patience_decides(clock: Clock, again: bool):
-    with pytest.raises(TooFewSites, match="2 of 3 sites answered, 3 are needed, and after 30 s patience is over"):
+    with pytest.raises(TooFewSites, match="2 of 3 sites take part, 3 are needed; gave up after waiting 3"):
         _meet(LateB(clock, answers=1e9), again=again, seconds=30.0, least=3)
     assert 30 <= clock.now <= 31
 

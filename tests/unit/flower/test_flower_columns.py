@@ -9,7 +9,7 @@ import pytest
 from flwr.app import Context
 
 import fedlocal as fl
-from fedlocal.engines.flower import InProcess, Outcome, Strategy, client_app
+from fedlocal.engines.flower import InProcess, Outcome, Policy, Strategy, client_app
 
 RNG = np.random.default_rng(0)
 SCALES, TRUTH = np.array([1.0, 100.0]), np.array([2.0, -0.03])
@@ -34,6 +34,7 @@ def app(columns: dict[str, list[str]]) -> Any:
         problem_for_node,
         moments_for_node=lambda context: fl.data.Moments.of(DATA[str(context.node_config["site"])][0]),
         columns_for_node=lambda context: columns[str(context.node_config["site"])],
+        policy=Policy.open(),
     )
 
 

@@ -15,7 +15,7 @@ from conformance.federation import MASK, closeness, federation, flat, rounds_of,
 from conformance.test_methods import SAMPLING
 from fedlocal import recipes
 from fedlocal.core import GradFn, Params
-from fedlocal.engines.flower import InProcess, Strategy, client_app
+from fedlocal.engines.flower import InProcess, Policy, Strategy, client_app
 from fedlocal.engines.flower.records import from_record
 from fedlocal.engines.plan import cohort_table
 
@@ -102,7 +102,9 @@ def test_a_server_optimizer_stays_on_the_server():
 
 def test_float32_stays_float32():
     x0 = {name: np.asarray(a, np.float32) for name, a in start(False).items()}
-    app = client_app(lambda context: fl.problems.only(problem_of((6, 9, 6)), int(context.node_config["m"])))
+    app = client_app(
+        lambda context: fl.problems.only(problem_of((6, 9, 6)), int(context.node_config["m"])), policy=Policy.open()
+    )
     strategy = Strategy(
         CASES["fed_dual_avg_l1"].method, rounds=10, sites=list("abc"), patience=5.0, x0=x0, **SAMPLINGS["full"]
     )

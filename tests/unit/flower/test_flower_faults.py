@@ -28,7 +28,7 @@ from flwr.common.constant import ErrorCode
 
 import fedlocal as fl
 from conformance.cases import CASES
-from fedlocal.engines.flower import TooFewSites, client_app
+from fedlocal.engines.flower import Policy, TooFewSites, client_app
 from fedlocal.engines.flower.server import only_writer
 
 CASE = CASES["fed_mid_l1"]  # what is sent has arrays and a number
@@ -239,7 +239,7 @@ def test_when_patience_is_over_a_new_run_continues_from_the_checkpoint(sampling:
         return _spoilt(answer, {"metrics": {"weight": 99.0}}) if site == "b" and training(question, {2, 3}) else answer
 
     arguments = {"checkpoint": str(tmp_path / "run"), "patience": 0.05, **sampling}
-    words = r"2 of 3 sites answered, 3 are needed, and after 0.05 s patience is over.*2 rounds are kept in .*run"
+    words = r"2 of 3 sites take part, 3 are needed; gave up after waiting 0 s.*2 rounds are kept in .*run"
     with pytest.raises(TooFewSites, match=words):
         strategy(CASE, ROUNDS, **arguments).start(Sites(fault=fault), timeout=0.2)
     again = strategy(CASE, ROUNDS, **arguments)
@@ -250,7 +250,7 @@ def test_when_patience_is_over_a_new_run_continues_from_the_checkpoint(sampling:
 
 
 def test_nobody_there_from_the_start():
-    with pytest.raises(TooFewSites, match="0 of 3 sites answered, 3 are needed"):
+    with pytest.raises(TooFewSites, match="0 of 3 sites take part, 3 are needed"):
         strategy(CASE, ROUNDS, patience=0.05, **FULL).start(Sites(sites={}), timeout=0.2)
 
 
@@ -350,7 +350,7 @@ def test_a_site_with_other_columns_is_refused():
         return fl.problems.only(other if site == "c" else PROBLEM, int(context.node_config["m"]))
 
     run = strategy(CASE, ROUNDS, min_clients=2, patience=0.05, **FULL)
-    run.start(Sites(client_app(problem_for_node)), timeout=0.2)
+    run.start(Sites(client_app(problem_for_node, policy=Policy.open())), timeout=0.2)
     refusal = [what for _, what in events_of(run.events, "node 3")]
     assert len(refusal) == 1
     assert "c has parameters of shapes" in refusal[0]
@@ -360,7 +360,7 @@ def test_a_site_with_other_columns_is_refused():
 
 def test_all_sites_with_other_columns_than_the_starting_point_are_refused():
     other = app_of(problem_of(shape=(2, 2)))
-    with pytest.raises(TooFewSites, match="patience is over"):
+    with pytest.raises(TooFewSites, match="gave up after waiting"):
         strategy(CASE, ROUNDS, patience=0.05, **FULL).start(Sites(other), timeout=0.2)
 
 

@@ -21,14 +21,14 @@ import jax
 import numpy as np
 jax.config.update("jax_enable_x64", True)
 import fedlocal as fl
-from fedlocal.engines.flower import InProcess, Outcome, Strategy, client_app
+from fedlocal.engines.flower import InProcess, Outcome, Policy, Strategy, client_app
 
 for name in ("flwr", "fedlocal"):
     logging.getLogger(name).setLevel(100)
 rng = np.random.default_rng(0)
 clients = [(rng.standard_normal((8, 3)), rng.standard_normal(8)) for _ in range(3)]
 problem = fl.problems.LeastSquares(fl.FederatedData.from_clients(clients))
-app = client_app(lambda context: fl.problems.only(problem, int(context.node_config["m"])))
+app = client_app(lambda context: fl.problems.only(problem, int(context.node_config["m"])), policy=Policy.open())
 grid = InProcess(app, {name: {"m": m} for m, name in enumerate("abc")})
 method = fl.methods.FedDualAvg(0.01, 0.7, fl.regularizers.L1(0.1))
 strategy = Strategy(

@@ -21,6 +21,7 @@ from fedlocal.engines.flower.grids import Polling
 from fedlocal.engines.flower.patience import Patience
 from fedlocal.engines.flower.records import to_record
 from fedlocal.engines.flower.roll import Roll
+from fedlocal.engines.flower.site_moments import SiteMoments
 
 
 @pytest.mark.parametrize("sites", [[], "abc", ["a", "a"]])
@@ -141,14 +142,10 @@ def test_a_refused_node_may_come_back_in_order():
 def test_a_roll_is_kept_and_taken_up():
     roll, grid = Roll("Strategy", list("abc")), Sites()
     roll.call(grid)
-    roll.moments = Moments(np.array([6.0]), np.array([0.1]), np.array([2.5]))
     kept = json.loads(json.dumps(roll.to_json()))
     again = Roll("Strategy", 3)
     again.resume(kept)
     assert (again.names, again.examples) == (["a", "b", "c"], {"a": 6, "b": 6, "c": 6})
-    assert again.moments is not None
-    for one, other in zip(roll.moments, again.moments, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_most_sites_decide_on_the_form_of_the_model():
@@ -216,25 +213,34 @@ def test_moments_that_cannot_be_are_left_out(answer: Moments | None, words: str)
 
     roll, grid = Roll("Strategy", list("abc")), Sites(app_of(moments_for_node=lambda context: FINE), fault=fault)
     roll.call(grid)
-    ((who, why),) = roll.ask_moments(Polling(grid), timeout=0.1, least=3)
+    moments = SiteMoments()
+    ((who, why),) = moments.ask(Polling(grid), roll.online(grid), roll.examples, None, timeout=0.1)
     assert who == "b"
     assert words in why
-    assert roll.moments is None
-    roll.ask_moments(Polling(grid), timeout=0.1, least=2)
-    assert roll.moments is not None
-    np.testing.assert_array_equal(roll.moments.present, np.full(6, 12.0))
+    moments.add_up(least=3)
+    assert moments.total is None
+    moments.add_up(least=2)
+    assert moments.total is not None
+    np.testing.assert_array_equal(moments.total.present, np.full(6, 12.0))
 
 
 def test_moments_of_all_sites_are_those_of_their_rows_together():
-    rows = np.random.default_rng(0).standard_normal((30, 4))
-    parts = {name: rows[m * 10 : m * 10 + 10] for m, name in enumerate("abc")}
+    rows = np.random.default_rng(0).standard_normal((18, 4))
+    parts = {name: rows[m * 6 : m * 6 + 6] for m, name in enumerate("abc")}
     app = app_of(moments_for_node=lambda context: Moments.of(parts[str(context.node_config["site"])]))
     roll, grid = Roll("Strategy", list("abc")), Sites(app, configuration())
     roll.call(grid)
-    assert roll.ask_moments(Polling(grid), timeout=1.0, least=3) == []
-    assert roll.moments is not None
-    np.testing.assert_allclose(roll.moments.mean, rows.mean(axis=0), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(roll.moments.squares, 30 * rows.var(axis=0), rtol=1e-12)
+    moments = SiteMoments()
+    assert moments.ask(Polling(grid), roll.online(grid), roll.examples, None, timeout=1.0) == []
+    moments.add_up(least=3)
+    assert moments.total is not None
+    np.testing.assert_allclose(moments.total.mean, rows.mean(axis=0), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(moments.total.squares, 18 * rows.var(axis=0), rtol=1e-12)
+    again = SiteMoments()
+    again.resume(json.loads(json.dumps(moments.to_json())))
+    assert again.total is not None
+    for one, other in zip(moments.total, again.total, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 # patience

@@ -13,7 +13,7 @@ import fedlocal as fl
 from conformance.cases import CASES, ETA
 from conformance.federation import SHAPE
 from fedlocal.data.moments import Moments, Scaling
-from fedlocal.engines.flower import client_app
+from fedlocal.engines.flower import Policy, client_app
 
 ROWS = 7
 RNG = np.random.default_rng(11)
@@ -31,7 +31,12 @@ def _problem(context: Any, scaling: Scaling | None = None) -> Any:
     return fl.problems.MatrixSensing(fl.FederatedData.from_clients([(features, labels)]))
 
 
-APP = client_app(_problem, moments_for_node=_moments, evaluate=lambda context, x, *scaling: {"intercept-error": 0.25})
+APP = client_app(
+    _problem,
+    moments_for_node=_moments,
+    evaluate=lambda context, x, *scaling: {"intercept-error": 0.25},
+    policy=Policy.open(),
+)
 
 
 def _forms(number: float) -> Iterator[bytes]:
@@ -107,14 +112,21 @@ def _names(answer: Message) -> dict[str, list[str]]:
 def test_only_known_names_leave_a_site():
     grid = Sites(APP, configuration())
     strategy(CASES["fed_mid_l1"], 2, eval_every=1, local_steps=1, standardize=True).start(grid, timeout=5.0)
-    hello = {"config": ["names", "shape.intercept", "shape.weights", "site"], "metrics": ["num-examples"]}
+    hello = {
+        "config": ["fingerprint", "names", "shape.intercept", "shape.weights", "site"],
+        "metrics": ["num-examples"],
+    }
     moments = {"arrays": ["mean", "present", "squares"], "config": ["site"]}
     train = {
         "arrays": ["x/intercept", "x/weights"],
         "metrics": ["num-examples", "walked", "weight"],
         "config": ["method", "round", "site"],
     }
-    evaluate = {"metrics": ["intercept-error", "loss", "num-examples", "weight"]}
+    evaluate = {
+        "arrays": ["intercept", "weights"],
+        "config": ["kind"],
+        "metrics": ["intercept-error", "loss", "num-examples", "weight"],
+    }
     assert [_names(answer) for _, answer in _pairs(grid, MessageType.QUERY)] == [hello] * 3 + [moments] * 3
     assert [_names(answer) for _, answer in _pairs(grid, MessageType.TRAIN)] == [train] * 6
     assert [_names(answer) for _, answer in _pairs(grid, MessageType.EVALUATE)] == [evaluate] * 6

@@ -1,7 +1,7 @@
 """Attendance: waiting for sites. Who comes and who is missing is told, and when patience is over the run stops."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flwr.serverapp import Grid
 
@@ -22,6 +22,7 @@ class Attendance:
         self.roll, self.least, self.events = roll, least, events
         self._away = Patience(patience)  # with sites that are away
         self._lost = Patience(patience)  # with rounds that do not count
+        self._last: set[str] = set()  # sites that were there when the last round began: for these it waits a little
 
     def meet(self, grid: Grid, done: int, timeout: float, again: bool) -> None:
         """Wait until all sites are there, or enough of them and the others had their time. `again`: the run is continued."""
@@ -31,11 +32,12 @@ class Attendance:
             if len(online) >= self.least and time.monotonic() - began >= self._longest(timeout, again):
                 break
             if late:
-                raise self._too_few(len(online))
+                raise self._too_few(len(online), time.monotonic() - began)
             self._away.wait()
         self._tell(done, self.roll.agree())
+        self.roll.send_notices(grid)
         if len(self.roll.online(grid)) < self.least:
-            raise self._too_few(len(self.roll.online(grid)))
+            raise self._too_few(len(self.roll.online(grid)), time.monotonic() - began)
         self._away.calm()
 
     def _longest(self, timeout: float, again: bool) -> float:
@@ -44,24 +46,25 @@ class Attendance:
             return self._away.seconds
         return min(self._away.seconds, max(timeout, DEAD_SECONDS) if self.roll.silent else RETURN_SECONDS)
 
-    def measure(self, grid: Grid, done: int, clients: Sequence[int], timeout: float) -> None:
-        """Ask sites for their moments until enough of them gave some."""
-        while self.roll.moments is None:
-            for site, what in self.roll.ask_moments(grid, timeout, self.least):
-                self.events.add(done, site, what)
-                self.roll.doubt(site)
-            if self.roll.moments is None:
-                self._be_patient(self._lost, 0)
-                self.wait(grid, done, clients)
+    def measure(self, grid: Grid, done: int, clients: Sequence[int], ask: Callable[[], bool]) -> None:
+        """Ask sites for what is needed before the first round until enough of them gave it."""
+        while not ask():
+            self._be_patient(self._lost, 0)
+            self.wait(grid, done, clients)
         self._lost.calm()
 
     def wait(self, grid: Grid, done: int, clients: Sequence[int]) -> dict[str, int]:
         """The nodes of the sites that are there, once there are enough of them among these clients."""
+        called, began = self.roll.called(clients), time.monotonic()
         while True:
             online = self._online(grid, done)
-            there = sum(site in online for site in self.roll.called(clients))
-            if there >= self.least:
+            there = sum(site in online for site in called)
+            gone = [site for site in called if site in self._last and site not in online]
+            if there >= self.least and not (
+                gone and time.monotonic() - began < min(self._away.seconds, RETURN_SECONDS)
+            ):
                 self._away.calm()
+                self._last = set(online)
                 return online
             self._be_patient(self._away, there)
 
@@ -84,14 +87,14 @@ class Attendance:
 
     def _be_patient(self, patience: Patience, there: int) -> None:
         if patience.lost():
-            raise self._too_few(there)
+            raise self._too_few(there, patience.waited())
         patience.wait()
 
-    def _too_few(self, there: int) -> TooFewSites:
+    def _too_few(self, there: int, waited: float) -> TooFewSites:
         away = [name for name in self.roll.names if name not in self.roll.node_of]
-        missing = f"; not there: {', '.join(away)}" if away and not self.roll.refused else ""
+        missing = f"; not there: {', '.join(away)}" if away else ""
         refused = "".join(f"; refused: {why}" for why, _ in self.roll.refused.values())
         return TooFewSites(
-            f"Strategy: {there} of {self.roll.size} sites answered, {self.least} are needed, and after "
-            f"{self._away.seconds:g} s patience is over{missing}{refused}"
+            f"{there} of {self.roll.size} sites take part, {self.least} are needed; gave up after waiting "
+            f"{waited:.0f} s{missing}{refused}"
         )

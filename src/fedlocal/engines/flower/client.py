@@ -16,7 +16,7 @@ from fedlocal.core import AbstractProblem, Memory, Params
 from fedlocal.data.moments import Moments
 from fedlocal.engines.flower import records, site_rows
 from fedlocal.engines.flower.agreement import Agreement
-from fedlocal.engines.flower.optimality import CONJUGATE, conjugate_mean, optimality
+from fedlocal.engines.flower.optimality import CONJUGATE, KINDS, conjugate_mean, optimality
 from fedlocal.engines.flower.policy import Policy, Refused
 from fedlocal.engines.flower.question import Question, parameters_of
 from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, METRICS, WEIGHT
@@ -91,8 +91,9 @@ def client_app(
         key = (context.node_id, site_name(context), context.node_config.get("record"))
         if key not in sites:
             record = context.node_config.get("record")
+            kept = SiteRecord(None if record is None else str(record))
             rules = policy_of(context.node_config, policy)
-            sites[key] = Site(problem_for_node, moments_for_node, agreement, rules, SiteRecord(record))
+            sites[key] = Site(problem_for_node, moments_for_node, agreement, rules, kept)
         return sites[key]
 
     app = SiteApp(site_of, columns_for_node)
@@ -176,7 +177,7 @@ def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> 
     named = {EXAMPLES: examples, WEIGHT: float(examples) if question.job.weights == "examples" else 1.0}
     if f"{CONJUGATE}shift" in config:
         factors = {n: v for n, v in config.items() if n.startswith(CONJUGATE)}
-        site.check_state(context.run_id, -1 - question.job.round, state_of({}, factors))
+        site.check_state((*question.place, "dual point"), state_of({}, factors))
         return RecordDict({METRICS: MetricRecord({**named, "conjugate": conjugate_mean(problem, x, config)})})
     more = {} if evaluate is None else evaluate(context, x, *(() if question.scaling is None else (question.scaling,)))
     if taken := TAKEN & set(more):
@@ -185,6 +186,7 @@ def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> 
     if config.get(CERTIFICATE) and site.policy.certificate:
         gradient, sums = optimality(problem, x)
         content[ARRAYS] = records.to_record(wire.to_arrays(gradient))
+        content[CONFIG] = ConfigRecord({"kind": KINDS.get(type(problem), "other")})
         named |= sums
     content[METRICS] = MetricRecord({**named, "loss": _loss(problem, x), **more})
     return content

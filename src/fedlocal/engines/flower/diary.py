@@ -6,13 +6,14 @@ from fedlocal.engines.checkpoint import Checkpoint, fingerprint
 from fedlocal.engines.flower.coordinator import Coordinator
 from fedlocal.engines.flower.events import Event, Events
 from fedlocal.engines.flower.roll import Roll
+from fedlocal.engines.flower.site_moments import SiteMoments
 
 
 class Diary:
     """History, events, the roll, and the account of privacy where there is one; without a path they are not kept."""
 
-    def __init__(self, path: str | None, roll: Roll):
-        self.path, self.roll = path, roll
+    def __init__(self, path: str | None, roll: Roll, moments: SiteMoments):
+        self.path, self.roll, self.moments = path, roll, moments
         self.history: list[dict[str, float]] = []
         self.events = Events()
         self.accountant: Any = None  # of a wrapper that keeps account of privacy; `start` sets it
@@ -26,6 +27,7 @@ class Diary:
             return False
         self.before, extra = read[0]["rounds"], read[0]["extra"]
         self.roll.resume(extra["roll"])
+        self.moments.resume(extra["moments"])
         if self.accountant is not None:
             self.accountant.load_state_dict(extra["privacy"])
         self.history.extend(extra["history"])
@@ -46,7 +48,8 @@ class Diary:
         """Write it all down."""
         if self._file is None:
             return
-        extra = {"roll": self.roll.to_json(), "history": self.history, "events": self.events.to_json()}
+        kept = {"roll": self.roll.to_json(), "moments": self.moments.to_json()}
+        extra: dict[str, Any] = {**kept, "history": self.history, "events": self.events.to_json()}
         if self.accountant is not None:
             extra["privacy"] = self.accountant.state_dict()
         self._file.save(coordinator.done, coordinator.server, extra)

@@ -4,7 +4,8 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import Any
 
-LONGEST = 500  # characters of an event: some of them come from another machine
+from fedlocal.engines.flower.text import clean
+
 log = logging.getLogger("fedlocal")
 
 
@@ -24,7 +25,7 @@ class Events(list[Event]):
     """All events of a run, in order; each is logged as it comes."""
 
     def add(self, done: int, site: str, what: str) -> None:
-        event = Event(done + 1, site, what if len(what) <= LONGEST else f"{what[:LONGEST]} ...")
+        event = Event(done + 1, clean(site), clean(what))  # some of it comes from another machine
         log.warning("%s", event)
         self.append(event)
 

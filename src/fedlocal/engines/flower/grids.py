@@ -1,6 +1,7 @@
 """Two grids: one that asks often for replies, and one whose nodes live in this process."""
 
 import logging
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -15,6 +16,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 log = logging.getLogger("fedlocal")
 FIRST_WAIT, LONGEST_WAIT = 0.01, 0.5  # seconds between two questions for replies
+LATE_SECONDS, LATE_FACTOR = 120.0, 10.0  # for those that answer after enough others have
 
 
 class Polling(Grid):
@@ -44,13 +46,22 @@ class Polling(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """All replies, or those that came in time."""
+        return self.receive(messages, timeout, None)
+
+    def receive(self, messages: Iterable[Message], timeout: float | None, enough: int | None) -> list[Message]:
+        """As above. Once enough replies are there, the others have a multiple of the time that those took, not all of it."""
         messages = list(messages)
         waiting = {i for i in self.grid.push_messages(messages) if i} if messages else set()
-        began, wait, replies = time.monotonic(), FIRST_WAIT, []
+        began, wait = time.monotonic(), FIRST_WAIT
+        replies: list[Message] = []
         while waiting and (timeout is None or time.monotonic() - began < timeout):
             new = list(self.grid.pull_messages(waiting))
             replies += new
             waiting -= {reply.metadata.reply_to_message_id for reply in new}
+            if enough is not None and len(replies) >= enough:
+                took, enough = time.monotonic() - began, None
+                late = took + max(LATE_SECONDS, LATE_FACTOR * took)
+                timeout = late if timeout is None else min(timeout, late)
             if waiting:
                 time.sleep(wait)
                 wait = min(1.5 * wait, LONGEST_WAIT)
@@ -68,11 +79,12 @@ class InProcess(Grid):
         self, app: ClientApp, sites: Mapping[str, Mapping[str, Any]], run_config: Mapping[str, Any] | None = None
     ):
         self.app = app
+        run = secrets.randbits(31)  # every run is another one to the sites
         self.contexts = {
-            node: Context(0, node, {"site": name, **config}, RecordDict(), dict(run_config or {}))
+            node: Context(run, node, {"site": name, **config}, RecordDict(), dict(run_config or {}))
             for node, (name, config) in enumerate(sites.items(), start=1)
         }
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 0, SUPERLINK_NODE_ID, 0  # of what is sent
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, SUPERLINK_NODE_ID, 0  # of what is sent
         self.waiting: dict[str, Message] = {}
         self.sent: list[bytes] = []  # everything that left a site
 

@@ -38,7 +38,7 @@ def conjugate_mean(problem: AbstractProblem, x: Params, config: Mapping[str, Any
     """The mean conjugate of the site's losses at the slopes that the question describes."""
     if type(problem) not in KINDS:
         raise Refused(f"{type(problem).__name__} has no conjugate here")
-    factors = [config.get(f"{CONJUGATE}{name}") for name in FACTORS]
+    factors: list[Any] = [config.get(f"{CONJUGATE}{name}") for name in FACTORS]
     fine = all(isinstance(a, float) and np.isfinite(a) for a in factors) and all(0 <= a <= 1 for a in factors[:2])
     if not fine or (factors[2] and not isinstance(problem, LeastSquares)):
         raise Refused("the question has no proper factors of the slopes")

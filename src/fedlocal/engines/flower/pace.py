@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from fedlocal.engines.flower.evaluation import in_words
+
 log = logging.getLogger("fedlocal")
 
 
@@ -13,27 +15,28 @@ class Pace:
 
     >>> clock = iter([0.0, 80.0])
     >>> pace = Pace(done=10, rounds=100, clock=lambda: next(clock))
-    >>> pace.line({"round": 30, "objective": 0.25}, "3 of 4 sites")
-    'round  30 of 100: objective 0.25, 3 of 4 sites, 4.0 s a round, 5 min left'
+    >>> pace.line({"round": 30, "objective": 0.25, "sites": 3, "kkt_residual": 0.01})
+    'round  30 of 100: objective 0.25, KKT residual 0.01, 3 sites, 4.0 s a round, at most 5 min left'
     """
 
     def __init__(self, done: int, rounds: int, clock: Callable[[], float] = time.monotonic):
         self.first, self.rounds, self.clock = done, rounds, clock
         self.told, self.began = done, clock()
 
-    def tell(self, history: list[dict[str, Any]], sites: Callable[[], str]) -> None:
+    def tell(self, history: list[dict[str, Any]]) -> None:
         """Log the last evaluation, once."""
         if history and history[-1]["round"] > self.told:
             self.told = int(history[-1]["round"])
-            log.info("%s", self.line(history[-1], sites()))
+            log.info("%s", self.line(history[-1]))
 
-    def line(self, row: dict[str, Any], sites: str) -> str:
+    def line(self, row: dict[str, Any]) -> str:
         """An evaluation in words."""
         done = int(row["round"])
         seconds = (self.clock() - self.began) / max(1, done - self.first)
-        left = "" if done == self.rounds else f", {_duration(seconds * (self.rounds - done))} left"
+        left = "" if done == self.rounds else f", at most {_duration(seconds * (self.rounds - done))} left"
         number = f"{done:>{len(str(self.rounds))}} of {self.rounds}"
-        return f"round {number}: objective {row['objective']:.6g}, {sites}, {seconds:.1f} s a round{left}"
+        said = f"objective {row['objective']:.6g}, {in_words(row)}, {row['sites']} sites"
+        return f"round {number}: {said}, {seconds:.1f} s a round{left}"
 
 
 def _duration(seconds: float) -> str:

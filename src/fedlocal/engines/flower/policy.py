@@ -48,15 +48,15 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    fewest_rows: int = Field(10, ge=1)
-    smallest_share: float = Field(0.1, ge=0, le=1000)
-    smallest_cell: int = Field(3, ge=1)
-    most_parameters_per_row: float = Field(0.33, gt=0)
-    largest_loss: float = Field(2.0, gt=0)
-    most_rounds: int = Field(2000, ge=1)
-    most_evaluations: int = Field(500, ge=0)
-    most_answers: int = Field(10_000, ge=1)
-    most_seconds: float = Field(600.0, gt=0)
+    fewest_rows: int = Field(default=10, ge=1)
+    smallest_share: float = Field(default=0.1, ge=0, le=1000)
+    smallest_cell: int = Field(default=3, ge=1)
+    most_parameters_per_row: float = Field(default=0.33, gt=0)
+    largest_loss: float = Field(default=2.0, gt=0)
+    most_rounds: int = Field(default=2000, ge=1)
+    most_evaluations: int = Field(default=500, ge=0)
+    most_answers: int = Field(default=10_000, ge=1)
+    most_seconds: float = Field(default=600.0, gt=0)
     certificate: bool = True
     allow: dict[str, tuple[float, float] | list[str]] = Field(default_factory=dict)
 

@@ -60,8 +60,8 @@ class Question:
         except ValueError as error:
             raise Refused(f"the model does not fit this site's data: {error}") from None
         self.sent = jax.tree.map(jnp.asarray, self.letters.read_down(self.letter))
-        state = state_of(self.arrays, numbers, self.description)
-        self.site.check_state(context.run_id, self.job.round, state)
+        self.place = (context.run_id, recipes.digest(self.description), self.job.round)
+        self.site.check_state(self.place, state_of(self.arrays, numbers))
         moments = {n: v for n, v in self.config.items() if n.startswith("moments.")}
         self.state = state_of(self.arrays, numbers, self.description, self.job.to_config(), moments)
 

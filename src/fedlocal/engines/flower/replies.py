@@ -1,16 +1,23 @@
 """Replies: which of them count. A site that answers wrongly is left out of the round, and everyone is told why."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from fedlocal.engines.flower import records
+from fedlocal.engines.flower.aggregation import change_norms
 from fedlocal.engines.flower.letters import Letter, Letters
 from fedlocal.engines.flower.records import EXAMPLES, METRICS, WEIGHT
-from fedlocal.engines.flower.roll import AWAY
+from fedlocal.engines.flower.site_moments import AWAY
+
+SAME = 1e-9  # relative; between a number that a site computed and the same number computed here
+SUSPICIOUS, BEYOND = 5.0, 1000.0  # a change as a multiple of the median of the other sites' changes
+SMALL = 1e-6  # relative to the state; changes of this size are not compared
+LARGEST_LOSS = 1e100
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,9 @@ class Expected:
     method: str  # digest of its description
     weights: str
     letters: Letters
+    rows: Mapping[str, int]  # of every site, as it said when it connected
+    check: Callable[[str, Message], None] | None = None  # of a site's reply against what else is known of it
+    numbers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # of every site, where they are computed
 
     def examine(self, reply: Message, site: str, train: bool) -> None:
         """Say what is wrong with a reply; nothing when it counts."""
@@ -28,27 +38,48 @@ class Expected:
             raise ValueError(f"failed: {reply.error.reason}")
         numbers = records.only_metrics(reply.content)
         examples, weight = numbers.pop(EXAMPLES, None), numbers.pop(WEIGHT, None)
-        if type(examples) is not int or examples < 1:
-            raise ValueError(f"{EXAMPLES} is {examples!r}")
+        rows = self.rows.get(site)
+        if type(examples) is not int or examples != rows:
+            raise ValueError(f"{EXAMPLES} is {examples!r}; it connected with {rows}")
         if weight != (examples if self.weights == "examples" else 1):
             raise ValueError(f"{WEIGHT} is {weight!r}")
         if not train:
-            if not np.isfinite(numbers.get("loss", np.nan)):
-                raise ValueError(f"its loss is {numbers.get('loss')}")
+            self._examine_numbers(numbers)
+            self._examine_further(site, reply)
             return
         config = records.only_config(reply.content)
         for name, wanted in {"round": self.round, "method": self.method, "site": site}.items():
             if config.get(name) != wanted:
                 raise ValueError(f"answered for {name} {config.get(name)!r} instead of {wanted!r}")
-        numbers = {name: value for name, value in numbers.items() if name in self.letters.numbers}
-        self.letters.check(Letter(records.only_arrays(reply.content), numbers))
+        given = {name: value for name, value in numbers.items() if name in self.letters.numbers}
+        letter = Letter(records.only_arrays(reply.content), given)
+        self.letters.check(letter)
+        for name, wanted in self.numbers.get(site, {}).items():
+            if abs(given[name] - wanted) > SAME * max(abs(wanted), 1e-300):
+                raise ValueError(f"{name} is {given[name]!r}; {wanted!r} follows from its steps")
+            next(iter(reply.content.metric_records.values()))[name] = wanted
+        self._examine_further(site, reply)
+
+    def _examine_further(self, site: str, reply: Message) -> None:
+        if self.check is not None:
+            self.check(site, reply)
+
+    def _examine_numbers(self, numbers: dict[str, float]) -> None:
+        wrong = [name for name, value in numbers.items() if not np.isfinite(value)]
+        if wrong:
+            raise ValueError(f"its {wrong[0]} is {numbers[wrong[0]]}")
+        if "conjugate" in numbers:
+            return
+        loss = numbers.get("loss", np.nan)
+        if not -LARGEST_LOSS < loss < LARGEST_LOSS:
+            raise ValueError(f"its loss is {loss}")
 
 
 @dataclass(frozen=True)
 class Sorted:
     """The replies of a round."""
 
-    good: list[Message]  # in the order of the clients
+    good: dict[str, Message]  # by site, in the order of the clients
     bad: dict[str, str]  # sites that are left out, and why
     silent: list[str]  # sites that did not answer
 
@@ -67,7 +98,23 @@ class Sorted:
             except Exception as error:  # whatever is wrong with what another machine sent
                 bad[asked[message]] = str(error)
         silent = [site for message, site in asked.items() if message not in good and site not in bad]
-        return cls([good[message] for message in asked if message in good], bad, silent)
+        return cls({site: good[message] for message, site in asked.items() if message in good}, bad, silent)
+
+
+def compared(replies: Mapping[str, Message], sent: Letter) -> dict[str, float]:
+    """How large each site's change is, as a multiple of the median of the others' changes."""
+    if len(replies) < 2:
+        return {}
+    arrays = [records.only_arrays(reply.content) for reply in replies.values()]
+    stacks = {name: np.stack([a[name] for a in arrays]) for name in arrays[0]}
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.nan_to_num(change_norms(stacks, sent.arrays), nan=np.inf)
+    size = 1 + max(float(np.max(np.abs(a), initial=0.0)) for a in sent.arrays.values())
+    found = {}
+    for i, site in enumerate(replies):
+        usual = float(np.median(np.delete(norms, i)))
+        found[site] = float(norms[i] / max(usual, SMALL * size)) if norms[i] > 0 else 0.0
+    return found
 
 
 def mean_of_common(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
@@ -76,3 +123,11 @@ def mean_of_common(replies: list[RecordDict], weighted_by: str) -> MetricRecord:
     common = set.intersection(*map(set, numbers))
     kept = [RecordDict({METRICS: MetricRecord({n: v for n, v in some.items() if n in common})}) for some in numbers]
     return aggregate_metricrecords(kept, weighted_by)
+
+
+def stacked(replies: Iterable[Message]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The arrays of replies, (S, ...) each, and the weights of the replies."""
+    contents: list[Any] = [reply.content for reply in replies]
+    arrays = [records.only_arrays(content) for content in contents]
+    weights = np.array([float(records.only_metrics(content)[WEIGHT]) for content in contents])
+    return {name: np.stack([a[name] for a in arrays]) for name in arrays[0]}, weights

@@ -4,22 +4,21 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedlocal import checks
-from fedlocal.data.moments import Moments
 from fedlocal.engines.flower import records
 from fedlocal.engines.flower.forms import Form
 from fedlocal.engines.flower.records import CONFIG, EXAMPLES
+from fedlocal.engines.flower.site_moments import AWAY
+from fedlocal.engines.flower.text import clean
 
-AWAY = (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 HELLO_SECONDS = 60.0  # after which a hello without answer is forgotten, and sent again
 REFUSED_SECONDS = 30.0  # after which a node that was refused is asked again
 LONGEST_NAME = 64
+MOST_ROWS = 100.0  # of a site, as a multiple of the median of the others
 
 
 class Roll:
@@ -36,10 +35,11 @@ class Roll:
         self.examples: dict[str, int] = {}
         self.form: Form | None = None  # of the model, when the sites have agreed
         self.node_of: dict[str, int] = {}  # who answered, and from where
-        self.moments: Moments | None = None
         self.refused: dict[int, tuple[str, float]] = {}  # nodes that are not taken, why, and since when
         self.silent: set[int] = set()  # nodes that were connected at the last call and did not say yet who they are
+        self.fingerprints: dict[str, str] = {}  # of the sites' data, which only they can make
         self._forms: dict[str, Form] = {}  # that sites gave
+        self._notices: list[tuple[int, str]] = []  # for nodes that were refused
         self._asked: dict[str, tuple[int, float]] = {}  # hellos without an answer yet: to which node, and when
 
     def call(self, grid: Grid) -> list[tuple[str, str]]:
@@ -60,6 +60,7 @@ class Roll:
         for reply in sorted(replies, key=lambda r: self._asked[r.metadata.reply_to_message_id]):
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
             news += self._hear(reply, node, online)
+        self.send_notices(grid)
         self.silent = {node for node, _ in self._asked.values()} & online
         return sorted(news)
 
@@ -70,19 +71,22 @@ class Roll:
         try:
             if reply.has_error():
                 raise ValueError(reply.error.reason or "it did not say who it is")
-            name, examples, form = _introduction(reply)
+            name, examples, form, fingerprint = _introduction(reply)
             self._check_key(name, node)
             if name not in self.names and len(self.names) == self.size:
                 raise ValueError(f"{name} is not one of the {self.size} sites of this run: {', '.join(self.names)}")
             if self.node_of.get(name, node) in online - {node}:
                 raise ValueError(f"{name} is connected from another node")
+            self._check_data(name, examples, fingerprint)
             if self.form is not None:
                 form.check(name, self.form)
+                self._check_rows(name, examples)
         except ValueError as error:
             return self._refuse(node, str(error))
         if name not in self.names:
             self.names.append(name)
         self.refused.pop(node, None)
+        self.fingerprints[name] = fingerprint
         self._forms[name], self.examples[name], self.node_of[name] = form, examples, node
         return [(name, "connected")]
 
@@ -94,11 +98,31 @@ class Roll:
         whose = f"{owner}'s key" if owner is not None else "a key that is no site's"
         raise ValueError(f"{whose} came under the name {name}")
 
+    def _check_data(self, name: str, examples: int, fingerprint: str) -> None:
+        """A site keeps its data for the whole run: a model of some rows must not go on with others."""
+        known = self.fingerprints.get(name)
+        if known is None:
+            return
+        if self.examples.get(name, examples) != examples:
+            raise ValueError(f"{name} came back with {examples} rows; it began this run with {self.examples[name]}")
+        if known and fingerprint != known:
+            raise ValueError(f"{name} came back with other data than it began this run with; start a new run for them")
+
     def _refuse(self, node: int, why: str) -> list[tuple[str, str]]:
-        """It is asked again after a while: somebody may mend it."""
+        """It is told why, and asked again after a while: somebody may mend it."""
         before, _ = self.refused.get(node, ("", 0.0))
-        self.refused[node] = (why, time.monotonic())
-        return [] if why == before else [(f"node {node}", f"refused: {why}")]
+        self.refused[node] = (clean(why), time.monotonic())
+        if clean(why) == before:
+            return []
+        self._notices.append((node, f"refused: {why}"))
+        owner = next((site for site, own in (self.nodes or {}).items() if own == node), None)
+        return [(owner or f"node {node}", f"refused: {why}")]
+
+    def send_notices(self, grid: Grid) -> None:
+        """Tell nodes why they are not taken. Nobody waits for an answer."""
+        notices, self._notices = self._notices, []
+        if notices:
+            grid.push_messages([_question(node, {"notice": clean(text)}, HELLO_SECONDS) for node, text in notices])
 
     def agree(self) -> list[tuple[str, str]]:
         """Take the form of model that most sites have and refuse the others; number sites by name where none were given."""
@@ -113,9 +137,27 @@ class Roll:
                 if self.form is not None:
                     self._forms[name].check(name, self.form)
             except ValueError as error:
-                del self.node_of[name], self.examples[name]
-                news += self._refuse(node, str(error))
+                news += self._drop(name, node, str(error))
+        for name, node in list(self.node_of.items()):
+            try:
+                self._check_rows(name, self.examples[name])
+            except ValueError as error:
+                news += self._drop(name, node, str(error))
         return news
+
+    def _check_rows(self, name: str, rows: int) -> None:
+        """Rows are weights, and nobody can count those of another: a site's are bounded by a multiple of the others'."""
+        others = [count for other, count in self.examples.items() if other != name]
+        if len(others) > 1 and rows > MOST_ROWS * np.median(others):
+            raise ValueError(
+                f"{name} says that it has {rows} rows; the others have {np.median(others):g}, and at most {MOST_ROWS:g} times "
+                "as many are believed"
+            )
+
+    def _drop(self, name: str, node: int, why: str) -> list[tuple[str, str]]:
+        del self.node_of[name], self.examples[name]
+        self.fingerprints.pop(name, None)
+        return self._refuse(node, why)
 
     def called(self, clients: Iterable[int]) -> list[str]:
         """What clients are called, those that never came included."""
@@ -130,26 +172,6 @@ class Roll:
         nodes = set(grid.get_node_ids())
         self.refused = {node: why for node, why in self.refused.items() if node in nodes}  # gone: asked when it is back
         return {name: node for name, node in self.node_of.items() if node in nodes}
-
-    def ask_moments(self, grid: Grid, timeout: float, least: int) -> list[tuple[str, str]]:
-        """The moments of the features of the sites that are there, together, if at least so many give some; what went wrong."""
-        nodes = {node: name for name, node in self.online(grid).items()}
-        questions = [_question(node, {"moments": True}, timeout + 60) for node in sorted(nodes)]
-        replies = {r.metadata.reply_to_message_id: r for r in grid.send_and_receive(questions, timeout=timeout)}
-        found: dict[str, Moments] = {}
-        news = []
-        for question in questions:
-            name = nodes[question.metadata.dst_node_id]
-            try:
-                found[name] = _moments(replies.get(question.metadata.message_id))
-            except Exception as error:  # whatever is wrong with what another machine sent
-                news.append((name, f"no moments: {error}; left out"))
-        sizes = [moments.mean.size for moments in found.values()]
-        for name in [name for name, moments in found.items() if moments.mean.size != max(sizes, key=sizes.count)]:
-            news.append((name, f"moments of {found.pop(name).mean.size} columns; left out"))
-        if len(found) >= least:
-            self.moments = Moments.merged([found[name] for name in sorted(found)])
-        return sorted(news)
 
     def parameters(self, dtype: Any) -> Any:
         """Zeros of the shape that all sites gave."""
@@ -168,46 +190,30 @@ class Roll:
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        moments = None if self.moments is None else jax.tree.map(np.ndarray.tolist, self.moments._asdict())
         form = None if self.form is None else self.form._asdict()
-        return {"names": self.names, "examples": self.examples, "form": form, "moments": moments}
+        return {"names": self.names, "examples": self.examples, "form": form, "fingerprints": self.fingerprints}
 
     def resume(self, kept: dict[str, Any]) -> None:
         """Take the numbers of the sites from a checkpoint."""
         self.names, self.examples, self._named = kept["names"], kept["examples"], True
+        self.fingerprints = kept["fingerprints"]
         if kept["form"] is not None:
             shapes = {name: tuple(shape) for name, shape in kept["form"]["shapes"].items()}
             self.form = Form(shapes, kept["form"]["columns"])
-        if kept["moments"] is not None:
-            self.moments = Moments(**{name: np.asarray(a) for name, a in kept["moments"].items()})
 
 
 def _question(node: int, question: dict[str, Any], ttl: float) -> Message:
     return Message(RecordDict({CONFIG: ConfigRecord(question)}), node, MessageType.QUERY, ttl=ttl)
 
 
-def _moments(reply: Message | None) -> Moments:
-    """The moments in a reply, or what is wrong with it."""
-    if reply is None or (reply.has_error() and reply.error.code in AWAY):
-        raise ValueError("no answer in time")
-    if reply.has_error():
-        raise ValueError(str(reply.error.reason))
-    arrays = records.only_arrays(reply.content)
-    if set(arrays) != set(Moments._fields) or len({a.shape for a in arrays.values()}) != 1:
-        raise ValueError(f"arrays are called {sorted(arrays)}")
-    moments = Moments(**arrays)
-    if moments.mean.ndim != 1 or not all(np.isfinite(a).all() for a in moments):
-        raise ValueError("they are not finite")
-    if (moments.present < 0).any() or (moments.squares < 0).any():
-        raise ValueError("they are negative")
-    return moments
-
-
-def _introduction(message: Message) -> tuple[str, int, Form]:
+def _introduction(message: Message) -> tuple[str, int, Form, str]:
     config, numbers = records.only_config(message.content), records.only_metrics(message.content)
     site, examples = config.get("site"), numbers.get(EXAMPLES)
     if not isinstance(site, str) or not 0 < len(site) <= LONGEST_NAME:
         raise ValueError(f"its name must have 1 to {LONGEST_NAME} characters, got {str(site)[:LONGEST_NAME]!r}")
     if type(examples) is not int or not 0 < examples < 2**31:
         raise ValueError(f"{site} has {examples!r} examples")
-    return site, examples, Form.read(site, config)
+    fingerprint = config.get("fingerprint", "")
+    if not isinstance(fingerprint, str) or len(fingerprint) > LONGEST_NAME:
+        raise ValueError(f"{site} gives no proper fingerprint of its data")
+    return site, examples, Form.read(site, config), fingerprint

@@ -53,6 +53,12 @@ class Schedule:
         block, i = divmod(r, COHORT_BLOCK)
         return cohort_table(self.seed, self.sites, self.clients_per_round, block)[i].tolist()
 
+    def steps(self, client: int, rows: int) -> int:
+        """The local steps of a client with so many rows."""
+        if self.local_steps is not None:
+            return self.local_steps[client]
+        return (self.local_epochs or 0) * (1 if self.batch_size is None else -(-rows // self.batch_size))
+
     def job(self, r: int, client: int, largest: int) -> Job:
         """What a client does in round r; `largest` is the number of examples of the largest site."""
         return Job(

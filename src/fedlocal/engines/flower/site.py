@@ -48,7 +48,7 @@ class Site:
     record: SiteRecord
     _problems: dict[Any, tuple[Any, AbstractProblem]] = field(default_factory=dict)  # one per precision, and its making
     _rare: dict[Any, np.ndarray] = field(default_factory=dict)
-    _states: dict[tuple[int, int], str] = field(default_factory=dict)  # what was sent in which round of which run
+    _states: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what was sent in which round of which run
 
     def problem(self, context: Context, scaling: Scaling | None = None) -> AbstractProblem:
         """The site's losses, without columns that are too rare. The data are read once per run and scaling."""
@@ -132,10 +132,10 @@ class Site:
         if plan.epochs is None and min(len(np.unique(batch)) for batch in draws.rows) < least / 2:
             raise Refused(f"a minibatch repeats a few rows; fewest_rows of the policy is {least}", "fewest_rows")
 
-    def check_state(self, run: int, r: int, letter: str) -> None:
-        """A round of a run has one state: local steps and losses are asked at the same one."""
-        if self._states.setdefault((run, r), letter) != letter:
-            raise Refused(f"round {r + 1} was asked before, at another state", "round")
+    def check_state(self, place: tuple[Any, ...], state: str) -> None:
+        """A round of a run has one state: local steps and losses are asked at the same one, a dual point once."""
+        if self._states.setdefault(place, state) != state:
+            raise Refused("this round was asked before, at another state", "round")
 
     def check_point(self, problem: AbstractProblem, x: Params) -> None:
         """Refuse a point that singles out rows."""

@@ -23,18 +23,30 @@ from fedlocal.core import LocalMethod, Params
 from fedlocal.data.moments import Scaling
 from fedlocal.engines.checkpoint import fingerprint
 from fedlocal.engines.flower import records
+from fedlocal.engines.flower.aggregation import AGGREGATES
 from fedlocal.engines.flower.attendance import Attendance
-from fedlocal.engines.flower.client import NUMBER, SCALING
+from fedlocal.engines.flower.client import CERTIFICATE
 from fedlocal.engines.flower.coordinator import Coordinator
 from fedlocal.engines.flower.diary import Diary
+from fedlocal.engines.flower.evaluation import distance, gradient_of, in_words, measure
+from fedlocal.engines.flower.late import LateSites
 from fedlocal.engines.flower.letters import Letter
+from fedlocal.engines.flower.limits import Limits
+from fedlocal.engines.flower.loss_bounds import LossBounds
+from fedlocal.engines.flower.optimality import CONJUGATE
 from fedlocal.engines.flower.patience import TooFewSites
+from fedlocal.engines.flower.question import NUMBER
 from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, WEIGHT
-from fedlocal.engines.flower.replies import Expected, Sorted, mean_of_common
+from fedlocal.engines.flower.replies import BEYOND, SUSPICIOUS, Expected, Sorted, compared, mean_of_common, stacked
 from fedlocal.engines.flower.roll import Roll
 from fedlocal.engines.flower.schedule import Schedule
+from fedlocal.engines.flower.site import state_of
+from fedlocal.engines.flower.site_moments import SiteMoments
+from fedlocal.engines.flower.step_size import with_step_size
+from fedlocal.engines.flower.text import LONGEST, clean
 
 OWNER = "Strategy"
+MOST_LINES = 60  # of the table of columns on the screen
 log = logging.getLogger("fedlocal")
 
 
@@ -48,9 +60,16 @@ class Strategy(FedAvg):
         nodes: the id of the node that each site must answer from, by name; None takes a site's word for its name.
         x0: starting point; None takes zeros of the shape that the sites report.
         local_steps, local_epochs, batch_size, clients_per_round, weights, seed: as for `simulate`.
-        min_clients: with fewer replies a round does not count and is repeated; None means all that it asks.
+        min_clients: with fewer replies a round does not count and is repeated; None means all that it asks but one, so that
+            no site can stop a run alone.
         patience: seconds to wait for sites that are missing before the run stops.
-        eval_every: ask for the loss of the model after every so many rounds and after the last.
+        eval_every: ask for loss and certificate of the model after every so many rounds and after the last.
+        tol: stop when the duality gap is below this share of the objective (the KKT residual below it, where there is no
+            gap); None runs all rounds.
+        aggregate: "mean" of the answers; or "median", "trimmed", "norm-bounded", which one false answer cannot move far,
+            at the price that they are not the mean which the objective asks for.
+        choose_step_size: replace the method's step size by 1 / the largest curvature that a site finds in its loss.
+        loss_bounds: what is known of the losses, with which answers are checked against a site's moments.
         standardize: bring features to mean zero and variance one over all sites, from sums that each of them gives.
         checkpoint: a file to save the state to after every round; a run that finds it continues from it.
     """
@@ -72,15 +91,17 @@ class Strategy(FedAvg):
         min_clients: int | None = None,
         patience: float = 600.0,
         eval_every: int = 10,
+        tol: float | None = None,
+        aggregate: str = "mean",
+        choose_step_size: bool = False,
+        loss_bounds: LossBounds | None = None,
         standardize: bool = False,
         checkpoint: str | None = None,
     ):
         super().__init__(
             weighted_by_key=WEIGHT, train_metrics_aggr_fn=self._mean_numbers, evaluate_metrics_aggr_fn=mean_of_common
         )
-        self.method = checks.instance(OWNER, "method", method, LocalMethod)
-        self.description = recipes.describe(method)
-        self.digest = recipes.digest(self.description)
+        self.use(checks.instance(OWNER, "method", method, LocalMethod))
         self.roll = Roll(OWNER, sites, nodes)
         self.schedule = Schedule.make(
             OWNER,
@@ -94,20 +115,35 @@ class Strategy(FedAvg):
             seed=seed,
         )
         per_round = self.schedule.clients_per_round
-        least = per_round if min_clients is None else min_clients
+        self.min_clients_given = min_clients is not None
+        least = max(1, per_round - 1) if min_clients is None else min_clients
         self.min_clients = checks.whole(OWNER, "min_clients", least, at_most=per_round)
         seconds = checks.number(OWNER, "patience", patience, at_least=0)
-        self.diary = Diary(checkpoint, self.roll)
+        self.moments = SiteMoments()
+        self.diary = Diary(checkpoint, self.roll, self.moments)
         self.events, self.history = self.diary.events, self.diary.history
         self.attendance = Attendance(self.roll, self.min_clients, seconds, self.events)
         self.eval_every = checks.whole(OWNER, "eval_every", eval_every)
+        self.tol = None if tol is None else checks.number(OWNER, "tol", tol, above=0)
+        self.aggregate = checks.choice(OWNER, "aggregate", aggregate, AGGREGATES)
+        self.choose_step_size, self.loss_bounds = bool(choose_step_size), loss_bounds
         self.standardize, self.x0, self.checkpoint = bool(standardize), x0, checkpoint
         self.timeout = 3600.0
         self.wrapper: dict[str, Any] | None = None  # what `start` finds around this strategy
         self._coordinator: Coordinator | None = None  # once the sites have been met
         self._asked: list[tuple[Message, str]] = []  # messages of this round and the sites they went to
         self._numbers: dict[str, float] | None = None  # means of this round's replies, until the server's step is done
+        self._combined: dict[str, np.ndarray] | None = (
+            None  # this round's answers put together otherwise than by a mean
+        )
         self._unseen = False  # whether clients were asked to train and no reply was looked at yet
+        self._late = LateSites()
+        self._answered: dict[str, tuple[str, str]] = {}  # every site's last answer and the state it was to
+        self._suspected: set[str] = set()
+        self._grid: Grid | None = None  # of the last evaluation
+        self._assessed: dict[str, Message] = {}  # the replies to it
+        self.no_gap_because: str | None = None
+        self.train_metrics: dict[int, MetricRecord] = {}  # by round
 
     # what Flower calls
 
@@ -122,7 +158,7 @@ class Strategy(FedAvg):
         """Messages for the clients of the next round. `arrays` becomes what they are sent."""
         self._take_step(arrays)
         self._asked = []
-        if self.done == self.schedule.rounds:
+        if self.finished:
             return []
         clients = self.schedule.cohort(self.done)
         online = self.attendance.wait(grid, self.done, clients)
@@ -131,7 +167,11 @@ class Strategy(FedAvg):
                 self.events.add(self.done, site, "not connected; left out")
         records.overwrite(arrays, self.coordinator.letter.arrays)
         present = [site for site in self.roll.called(clients) if site in online]
-        self._asked = [(self._message(arrays, config, site, online[site]), site) for site in present]
+        asked = self._late.without(present, self.done, self.min_clients)
+        for site in [site for site in present if site not in asked]:
+            self.events.add(self.done, site, "not asked, for it did not answer again and again; left out")
+        present = self._measured(grid, {site: online[site] for site in asked})
+        self._asked = [(self._message(arrays, config, site, online[site], MessageType.TRAIN), site) for site in present]
         self._unseen = True
         return [message for message, _ in self._asked]
 
@@ -147,27 +187,26 @@ class Strategy(FedAvg):
         if not due or self.done == 0 or (self.history and self.history[-1]["round"] == self.done):
             self._asked = []
             return []
-        x = records.to_record(wire.to_arrays(self.solution()))
-        values = ConfigRecord({**config, "weights": self.schedule.weights, **self._scaling()})
-        content = RecordDict({ARRAYS: x, CONFIG: values})
-        online = self.roll.online(grid)
-        self._asked = [
-            (Message(content, node, MessageType.EVALUATE, ttl=self.timeout + 60), site)
-            for site, node in sorted(online.items())
-        ]
+        state = records.to_record(self.coordinator.letter.arrays)
+        online, self._grid = self.roll.online(grid), grid
+        ready = [site for site in sorted(online) if not self.standardize or site in self.moments.of]
+        named = ConfigRecord({**config, CERTIFICATE: True})
+        self._asked = [(self._message(state, named, site, online[site], MessageType.EVALUATE), site) for site in ready]
         return [message for message, _ in self._asked]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The mean loss over the sites that answered, and the objective."""
+        """Loss, objective and certificate of the model, over the sites that answered."""
         replies = list(replies)
         mean = super().aggregate_evaluate(server_round, replies)
         if not self._asked or mean is None:
             return None
-        mean["objective"] = float(mean["loss"]) + self.coordinator.penalty()  # pyright: ignore[reportArgumentType]
-        numbers = {n: v for n, v in mean.items() if n not in (EXAMPLES, "round", "sites") and not isinstance(v, list)}
-        self.history.append({"round": self.done, "sites": len(replies), **numbers})
+        means = {n: float(v) for n, v in mean.items() if n not in (EXAMPLES, "round", "sites")}  # pyright: ignore
+        psi = getattr(self.method, "regularizer", None)
+        found = measure(psi, self.solution(), means, self._assessed, self._second_moments(), self._conjugates)
+        self.no_gap_because = found.no_gap_because
+        self.history.append({"round": self.done, "sites": len(replies), **found.numbers})
         self.diary.save(self.coordinator)
-        return mean
+        return MetricRecord({EXAMPLES: mean[EXAMPLES], **found.numbers})
 
     def start(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, grid: Grid, *, timeout: float = 3600.0
@@ -187,9 +226,25 @@ class Strategy(FedAvg):
         return self._coordinator
 
     @property
+    def met(self) -> bool:
+        """Whether the sites have been met, so that there is a model."""
+        return self._coordinator is not None
+
+    @property
     def done(self) -> int:
         """Rounds that count so far."""
         return self.diary.before if self._coordinator is None else self._coordinator.done
+
+    @property
+    def converged(self) -> bool:
+        """Whether the model as it is was found to be within `tol` of the optimum."""
+        last = self.history[-1] if self.history else None
+        return self.tol is not None and last is not None and last["round"] == self.done and distance(last) <= self.tol
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.done >= self.schedule.rounds or self.converged
 
     def solution(self) -> Params:
         """The model after the rounds that are done, as NumPy arrays."""
@@ -197,13 +252,50 @@ class Strategy(FedAvg):
 
     def scaling(self) -> Scaling | None:
         """How features were brought to common units, where `standardize` asks for it."""
-        return None if self.roll.moments is None else self.roll.moments.scaling()
+        return self.moments.scaling()
 
     def configuration(self) -> dict[str, Any]:
         """What is run, ready for JSON."""
         named = {"method": str(self.method), "standardize": self.standardize, "examples": self.roll.examples}
         columns = {} if self.roll.form is None else {"columns": self.roll.form.columns}
-        return {**named, **asdict(self.schedule), **columns, "wrapper": self.wrapper}
+        chosen = {"choose_step_size": self.choose_step_size, "aggregate": self.aggregate, "tol": self.tol}
+        return {**named, **asdict(self.schedule), **columns, **chosen, "wrapper": self.wrapper}
+
+    def show_sites(self) -> None:
+        """Say what the sites have, before the first round, and where one of them looks unlike the others."""
+        if self.done:
+            return
+        rows = ", ".join(f"{site} {count}" for site, count in sorted(self.roll.examples.items()))
+        log.info("rows: %s; a round counts with %d of %d sites", rows, self.min_clients, self.roll.size)
+        if self.moments.total is None:
+            return
+        columns = self.columns()
+        table = self.moments.table(self.roll.examples, columns)
+        for line in table.head(MOST_LINES).to_string(index=False, float_format=lambda v: f"{v:.4g}").splitlines():
+            log.info("%s", clean(line, 4 * LONGEST))
+        if len(table) > MOST_LINES:
+            log.info("and %d further columns; sites.csv has all of them", len(table) - MOST_LINES)
+        for site, what in self.moments.odd(columns):
+            self.events.add(self.done, site, what)
+
+    def say_how_far(self) -> None:
+        """Say whether the run has converged."""
+        if not self.history:
+            return
+        words = in_words(self.history[-1])
+        why = f" (no duality gap: {self.no_gap_because})" if self.no_gap_because else ""
+        if self.converged:
+            log.info("converged after %d rounds: %s%s", self.done, words, why)
+        elif self.tol is not None:
+            log.warning(
+                "not converged after %d rounds: %s%s; tol is %g. More rounds may help", self.done, words, why, self.tol
+            )
+        else:
+            log.info("after %d rounds: %s%s", self.done, words, why)
+
+    def columns(self) -> list[str] | None:
+        """The names of the columns, where sites give them."""
+        return None if self.roll.form is None else self.roll.form.columns
 
     # the parts of a round
 
@@ -213,69 +305,184 @@ class Strategy(FedAvg):
             return
         self.timeout = timeout
         again = self.diary.take_up(self._identity())
-        if self.done == self.schedule.rounds and self.history and self.history[-1]["round"] == self.done:
-            log.info("all %d rounds were done before; nothing is left to do", self.done)
+        if self.finished and self.history and self.history[-1]["round"] == self.done:
+            log.info("%d rounds were done before; nothing is left to do", self.done)
         else:
             self.attendance.meet(grid, self.done, timeout, again)
-            if self.standardize:
-                self.attendance.measure(grid, self.done, self.schedule.cohort(self.done), timeout)
+            if self.standardize or self.choose_step_size:
+                self.attendance.measure(grid, self.done, self.schedule.cohort(self.done), lambda: self._ask(grid))
+        if self.choose_step_size:
+            self.use(with_step_size(self.method, 1 / max(self.moments.curvature.values())))
         coordinator = Coordinator(self.method, self._starting_point())
         self.diary.begin(self._identity(), coordinator)
         self._coordinator = coordinator
+        self.limits = Limits(coordinator, self.loss_bounds)
+
+    def use(self, method: LocalMethod) -> None:
+        """Run this method."""
+        self.method, self.description = method, recipes.describe(method)
+        self.digest = recipes.digest(self.description)
+
+    def _ask(self, grid: Grid) -> bool:
+        """Ask the sites that are there for moments and curvature; whether enough of them gave both."""
+        online = self.roll.online(grid)
+        if self.standardize:
+            self._ask_moments(grid, {site: node for site, node in online.items() if site not in self.moments.of})
+            self.moments.add_up(self.min_clients)
+            if self.moments.total is None:
+                return False
+        if self.choose_step_size and len(self.moments.curvature) < self.min_clients:
+            left = {s: node for s, node in self.roll.online(grid).items() if s not in self.moments.curvature}
+            self._tell(self.moments.ask_curvature(grid, left, self.roll.examples, self.loss_bounds, self.timeout))
+        return not self.choose_step_size or len(self.moments.curvature) >= self.min_clients
+
+    def _ask_moments(self, grid: Grid, nodes: dict[str, int]) -> None:
+        columns = self.columns()
+        width = None if columns is None else len(columns)
+        self._tell(self.moments.ask(grid, nodes, self.roll.examples, width, self.timeout))
+
+    def _measured(self, grid: Grid, nodes: dict[str, int]) -> list[str]:
+        """The sites among these whose moments are known; those that came late are asked for theirs."""
+        late = {site: node for site, node in nodes.items() if self.standardize and site not in self.moments.of}
+        if late:
+            self._ask_moments(grid, late)
+        return [site for site in nodes if not self.standardize or site in self.moments.of]
+
+    def _tell(self, news: list[tuple[str, str]]) -> None:
+        for site, what in news:
+            self.events.add(self.done, site, what)
+            self.roll.doubt(site)
 
     def arrays(self) -> ArrayRecord:
         """What goes to the clients in the next round; the solution when there is none."""
         return records.to_record(self._outgoing())
 
     def _outgoing(self) -> dict[str, np.ndarray]:
-        last = self.done == self.schedule.rounds
+        last = self.finished
         return wire.to_arrays(self.solution()) if last else self.coordinator.letter.arrays
 
     def _take_step(self, arrays: ArrayRecord) -> None:
         """The server's step with the mean in `arrays`, once; what clients get next is written there."""
         if self._numbers is None:
             return
-        mean = Letter(records.from_record(arrays), self._numbers)
-        self._numbers = None
+        mean = Letter(self._combined or records.from_record(arrays), self._numbers)
+        self._numbers = self._combined = None
         self.coordinator.step(mean)
         self.diary.save(self.coordinator)
         records.overwrite(arrays, self._outgoing())
 
-    def _message(self, arrays: ArrayRecord, config: ConfigRecord, site: str, node: int) -> Message:
+    def _message(self, arrays: ArrayRecord, config: ConfigRecord, site: str, node: int, kind: str) -> Message:
         job = self.schedule.job(self.done, self.roll.names.index(site), max(self.roll.examples.values()))
         numbers = {f"{NUMBER}{name}": value for name, value in self.coordinator.letter.numbers.items()}
-        values = {**config, **self.description, **numbers, **self._scaling(), **job.to_config()}
+        values = {**config, **self.description, **numbers, **self.moments.to_config(site), **job.to_config()}
         content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord(values)})
-        return Message(content, node, MessageType.TRAIN, ttl=self.timeout + 60, group_id=str(self.done))
-
-    def _scaling(self) -> dict[str, list[float]]:
-        scaling = self.scaling()
-        return {} if scaling is None else {f"{SCALING}{name}": a.tolist() for name, a in scaling._asdict().items()}
+        return Message(content, node, kind, ttl=self.timeout + 60, group_id=str(self.done))
 
     def examined(self, replies: Iterable[Message]) -> list[Message]:
         """Replies that count, in the order of the clients; everything else is reported and left out. Before wrappers see them."""
         asked = {message.metadata.message_id: site for message, site in self._asked}
         is_train = any(message.metadata.message_type == MessageType.TRAIN for message, _ in self._asked)
-        expected = Expected(self.done, self.digest, self.schedule.weights, self.coordinator.letters)
-        answers = Sorted.of(replies, asked, expected, is_train)
+        answers = Sorted.of(replies, asked, self._expected(is_train), is_train)
+        good = answers.good
+        if is_train:
+            good = self._compared(good)
+        else:
+            self._assessed = good
         for site, why in answers.bad.items():
             self.events.add(self.done, site, f"{why}; left out")
         for site in answers.silent:
             self.events.add(self.done, site, "no answer in time; left out")
             self.roll.doubt(site)
-        return answers.good
+        self._late.note(answers.silent, list(good), self.done)
+        return list(good.values())
+
+    def _expected(self, is_train: bool) -> Expected:
+        """What replies to the present question must agree with."""
+        steps = {site: self._steps(site) for _, site in self._asked} if is_train else {}
+        numbers = {site: self.limits.numbers(k) for site, k in steps.items()}
+        check = self._check_answer if is_train else self._check_assessment
+        return Expected(
+            self.done, self.digest, self.schedule.weights, self.coordinator.letters, self.roll.examples, check, numbers
+        )
+
+    def _steps(self, site: str) -> int:
+        """The local steps of a site in a round."""
+        return self.schedule.steps(self.roll.names.index(site), self.roll.examples[site])
+
+    def _second_moments_of(self, site: str) -> np.ndarray | None:
+        known = self.moments.total is not None and site in self.moments.of
+        return self.moments.second_moments(site, self.roll.examples[site]) if known else None
+
+    def _second_moments(self) -> np.ndarray | None:
+        """Those of the sites that answered the last evaluation, with the weights of the objective."""
+        parts: list[Any] = [self._second_moments_of(site) for site in self._assessed]
+        if not parts or any(part is None for part in parts):
+            return None
+        rows = [self.roll.examples[site] if self.schedule.weights == "examples" else 1 for site in self._assessed]
+        return np.average(np.stack(parts), axis=0, weights=rows)
+
+    def _check_answer(self, site: str, reply: Message) -> None:
+        """A reply to a state: not an old one under a new label, and not beyond what the site's data allow."""
+        arrays = records.only_arrays(reply.content)
+        sent, answer = state_of(self.coordinator.letter.arrays), state_of(arrays)
+        before = self._answered.get(site)
+        if before is not None and before[1] == answer and before[0] != sent:
+            raise ValueError("the same answer as before, though it was asked something else")
+        self.limits.check(Letter(arrays, {}), self._steps(site), self._second_moments_of(site))
+        self._answered[site] = (sent, answer)
+
+    def _check_assessment(self, site: str, reply: Message) -> None:
+        if reply.content.array_records:
+            gradient = gradient_of(reply, self.solution())
+            self.limits.check_gradient(gradient, self._second_moments_of(site))
+
+    def _compared(self, replies: dict[str, Message]) -> dict[str, Message]:
+        """Without changes that are beyond comparison; sites whose changes are much larger than the others' are named."""
+        good = dict(replies)
+        for site, times in compared(replies, self.coordinator.letter).items():
+            said = f"its change is {times:.3g} times the median of the other sites'"
+            if times > BEYOND:
+                self.events.add(self.done, site, f"{said}; left out")
+                del good[site]
+            elif times > SUSPICIOUS and site not in self._suspected:
+                self._suspected.add(site)
+                self.events.add(self.done, site, f"suspicious: {said}")
+        return good
+
+    def _conjugates(self, factors: dict[str, float]) -> dict[str, float] | None:
+        """The mean conjugates of the sites that answered the last evaluation, by a second question at the same state."""
+        if self._grid is None:
+            return None
+        state = records.to_record(self.coordinator.letter.arrays)
+        named = ConfigRecord({f"{CONJUGATE}{name}": value for name, value in factors.items()})
+        online = self.roll.online(self._grid)
+        messages = {
+            site: self._message(state, named, site, online[site], MessageType.EVALUATE)
+            for site in self._assessed
+            if site in online
+        }
+        replies = self._grid.send_and_receive(list(messages.values()), timeout=self.timeout)
+        asked = {message.metadata.message_id: site for site, message in messages.items()}
+        answers = Sorted.of(replies, asked, self._expected(False), False)
+        found = {site: records.only_metrics(reply.content).get("conjugate") for site, reply in answers.good.items()}
+        return {site: float(value) for site, value in found.items() if value is not None}
 
     def _check_and_log_replies(
         self, replies: Iterable[Message], is_train: bool, validate: bool = True
     ) -> tuple[list[Message], list[Message]]:
         """All of them, for they were examined; none of a round that has too few."""
         self._unseen, good = False, list(replies)
+        combine = AGGREGATES[self.aggregate]
+        if is_train and good and combine is not None:
+            states, weights = stacked(good)
+            self._combined = combine(states, weights, self.coordinator.letter.arrays)
         return (good if not is_train or self.attendance.enough(self.done, len(good)) else []), []
 
     def _mean_numbers(self, replies: list[RecordDict], weighted_by: str) -> MetricRecord:
         """Flower's mean of the numbers in replies; noted, for the server's step needs those of the method's."""
         mean = aggregate_metricrecords(replies, weighted_by)
         self._numbers = {name: float(mean[name]) for name in self.coordinator.letters.numbers}  # pyright: ignore
+        self.train_metrics[self.done + 1] = mean
         return mean
 
     # keeping
@@ -300,6 +507,7 @@ class Strategy(FedAvg):
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with: all but the number of rounds and what is known only later."""
-        later = ("rounds", "examples", "columns")
+        later = ("rounds", "examples", "columns", "tol", *(("method",) if self.choose_step_size else ()))
         configuration = {name: value for name, value in self.configuration().items() if name not in later}
-        return {**configuration, "deployed": True, "numbers of the method": fingerprint(self.method)}
+        method = with_step_size(self.method, 1.0) if self.choose_step_size else self.method
+        return {**configuration, "deployed": True, "numbers of the method": fingerprint(method)}

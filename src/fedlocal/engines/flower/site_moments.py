@@ -1,0 +1,192 @@
+"""SiteMoments: what sites say of their columns before the first round, checked, compared and put together."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+
+from fedlocal.data.moments import Moments, Scaling
+from fedlocal.engines.flower import records
+from fedlocal.engines.flower.loss_bounds import LossBounds
+from fedlocal.engines.flower.records import CONFIG
+
+AWAY = (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
+LARGEST = 1e150  # of a mean or deviation: squares of larger numbers overflow
+FAR = 5.0  # deviations between a site's mean and that of the others
+OTHER_UNIT = 8.0  # ratio of deviations
+FEW = 10  # values of which a mean and a deviation say little
+News = list[tuple[str, str]]  # names of sites, and what of them
+
+
+class SiteMoments:
+    """Moments and curvatures by site. `total` is fixed once enough sites have given theirs."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, Moments] = {}
+        self.included: list[str] = []  # the sites whose moments are in the total
+        self.total: Moments | None = None
+        self.curvature: dict[str, float] = {}
+
+    def ask(
+        self, grid: Grid, nodes: Mapping[str, int], rows: Mapping[str, int], width: int | None, timeout: float
+    ) -> News:
+        """Ask these sites for moments of so many columns, or of as many as most of them have; what went wrong."""
+        replies = ask_all(grid, nodes, {site: {"moments": True} for site in nodes}, timeout)
+        news: News = []
+        for site, reply in replies.items():
+            try:
+                self.of[site] = _checked(reply, rows[site])
+            except Exception as error:  # whatever is wrong with what another machine sent
+                news.append((site, f"no moments: {error}; left out"))
+        widths = [moments.mean.size for moments in self.of.values()]
+        if width is None and widths:
+            width = max(widths, key=widths.count)
+        for site in [site for site, moments in self.of.items() if moments.mean.size != width]:
+            news.append((site, f"moments of {self.of.pop(site).mean.size} columns, not of {width}; left out"))
+        return news
+
+    def add_up(self, least: int) -> None:
+        """Fix the moments of all sites together, if at least so many have given theirs."""
+        if self.total is None and len(self.of) >= least:
+            self.included = sorted(self.of)
+            self.total = Moments.merged([self.of[site] for site in self.included])
+
+    def ask_curvature(
+        self,
+        grid: Grid,
+        nodes: Mapping[str, int],
+        rows: Mapping[str, int],
+        bounds: LossBounds | None,
+        timeout: float,
+    ) -> News:
+        """Ask for the largest curvature of each site's loss.
+
+        It is at most the trace of the second moments times the curvature of a row's loss: a larger claim is refused.
+        """
+        questions = {site: {"curvature": True, **self.to_config(site)} for site in nodes}
+        news: News = []
+        for site, reply in ask_all(grid, nodes, questions, timeout).items():
+            try:
+                found = records.only_metrics(_answer(reply).content).get("curvature")
+                if not isinstance(found, float) or not 0 < found < LARGEST:
+                    raise ValueError(f"it is {found!r}")
+                if bounds is not None and self.total is not None:
+                    trace = 1 + float(np.sum(self.second_moments(site, rows[site])))
+                    most = bounds.curvature * trace + bounds.l2
+                    if found > most * (1 + 1e-6):
+                        raise ValueError(f"it is {found:.3g}, and its moments allow for {most:.3g}")
+                self.curvature[site] = found
+            except Exception as error:
+                news.append((site, f"no curvature: {error}; left out"))
+        return news
+
+    def scaling(self) -> Scaling | None:
+        """What brings columns to common units."""
+        return None if self.total is None else self.total.scaling()
+
+    def to_config(self, site: str) -> dict[str, Any]:
+        """The moments of all sites, as a question holds them; nothing where columns are not standardised."""
+        if self.total is None:
+            return {}
+        values = {f"moments.{name}": array.tolist() for name, array in self.total._asdict().items()}
+        return {**values, "moments.included": site in self.included}
+
+    def second_moments(self, site: str, rows: int) -> np.ndarray:
+        """(d,) at least the mean square of a site's scaled columns, centred or not; missing values count as zero."""
+        assert self.total is not None
+        own, scaling = self.of[site], self.total.scaling()
+        centred = np.abs(own.mean - np.nan_to_num(scaling.mean))
+        # columns of sparse files are not centred; a column with missing values is not of a sparse file
+        offset = np.where(own.present == rows, np.maximum(centred, np.abs(own.mean)), centred)
+        return (own.squares + own.present * offset**2) / (rows * scaling.scale**2)
+
+    def odd(self, columns: Sequence[str] | None) -> News:
+        """Columns in which a site differs from the others as if it used another unit or another code."""
+        news: News = []
+        for site, own in self.of.items():
+            others = [moments for other, moments in self.of.items() if other != site]
+            if not others:
+                continue
+            rest = Moments.merged(others)
+            deviation, usual = (np.sqrt(m.squares / np.maximum(m.present, 1)) for m in (own, rest))
+            known = (own.present >= FEW) & (rest.present >= FEW)
+            far = np.abs(own.mean - rest.mean) > FAR * np.maximum(deviation, usual)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = np.maximum(deviation / usual, usual / deviation)
+            unit = (deviation > 0) & (usual > 0) & (ratio > OTHER_UNIT)
+            for j in np.flatnonzero(known & (far | unit)).tolist():
+                name = columns[j] if columns else f"column {j + 1}"
+                news.append(
+                    (
+                        site,
+                        f"look at {name}: mean {own.mean[j]:.4g} and deviation {deviation[j]:.4g} here, {rest.mean[j]:.4g} "
+                        f"and {usual[j]:.4g} at the other sites",
+                    )
+                )
+        return news
+
+    def table(self, rows: Mapping[str, int], columns: Sequence[str] | None) -> pd.DataFrame:
+        """One line per column: each site's mean and the number of its missing values."""
+        width = 0 if self.total is None else self.total.mean.size
+        frame = pd.DataFrame({"column": list(columns or (f"column {j + 1}" for j in range(width)))})
+        for site, own in sorted(self.of.items()):
+            frame[f"{site} mean"] = np.where(own.present > 0, own.mean, np.nan)
+            frame[f"{site} missing"] = rows[site] - own.present.astype(int)
+        return frame
+
+    def to_json(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        of = {site: [field.tolist() for field in moments] for site, moments in self.of.items()}
+        return {"of": of, "included": self.included, "curvature": self.curvature}
+
+    def resume(self, kept: Mapping[str, Any]) -> None:
+        """Take what a checkpoint kept."""
+        self.of = {site: Moments(*map(np.asarray, fields)) for site, fields in kept["of"].items()}
+        self.included, self.curvature = list(kept["included"]), dict(kept["curvature"])
+        if self.included:
+            self.total = Moments.merged([self.of[site] for site in self.included])
+
+
+def ask_all(
+    grid: Grid, nodes: Mapping[str, int], questions: Mapping[str, dict[str, Any]], timeout: float
+) -> dict[str, Message | None]:
+    """The replies of these sites to a question of plain values each, None for those that did not answer."""
+    messages = {
+        site: Message(RecordDict({CONFIG: ConfigRecord(questions[site])}), node, MessageType.QUERY, ttl=timeout + 60)
+        for site, node in sorted(nodes.items())
+    }
+    sent = list(messages.values())
+    replies = {r.metadata.reply_to_message_id: r for r in grid.send_and_receive(sent, timeout=timeout)}
+    return {site: replies.get(message.metadata.message_id) for site, message in messages.items()}
+
+
+def _answer(reply: Message | None) -> Message:
+    if reply is None or (reply.has_error() and reply.error.code in AWAY):
+        raise ValueError("no answer in time")
+    if reply.has_error():
+        raise ValueError(str(reply.error.reason))
+    return reply
+
+
+def _checked(reply: Message | None, rows: int) -> Moments:
+    """The moments in a reply, or what is wrong with them."""
+    arrays = records.only_arrays(_answer(reply).content)
+    if set(arrays) != set(Moments._fields) or len({a.shape for a in arrays.values()}) != 1:
+        raise ValueError(f"arrays are called {sorted(arrays)}")
+    moments = Moments(**{name: np.asarray(a, np.float64) for name, a in arrays.items()})
+    if moments.mean.ndim != 1 or not all(np.isfinite(a).all() for a in moments):
+        raise ValueError("they are not finite")
+    if (moments.present < 0).any() or (moments.squares < 0).any():
+        raise ValueError("they are negative")
+    if (moments.present > rows).any() or (moments.present % 1 != 0).any():
+        raise ValueError(f"they count {moments.present.max():g} values of {rows} rows")
+    few = moments.present <= 1
+    if (moments.squares[few] != 0).any() or (moments.mean[moments.present == 0] != 0).any():
+        raise ValueError("they say something of columns without values")
+    if np.abs(moments.mean).max(initial=0) > LARGEST or np.sqrt(moments.squares).max(initial=0) > LARGEST:
+        raise ValueError(f"they are beyond {LARGEST:g}; change the unit of the column")
+    return moments
