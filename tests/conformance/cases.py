@@ -98,6 +98,10 @@ CASES: dict[str, Case] = {
         fl.methods.ProximalGradient(ETA, fl.regularizers.L1(0.3)),
         lambda x0, rounds, mask: transcripts.proximal_gradient(x0, rounds, ETA, transcripts.l1(0.3, mask)),
     ),
+    "accelerated_proximal_gradient": Case(
+        fl.methods.AcceleratedProximalGradient(ETA, fl.regularizers.L1(0.3)),
+        lambda x0, rounds, mask: transcripts.accelerated_proximal_gradient(x0, rounds, ETA, transcripts.l1(0.3, mask)),
+    ),
 }
 for _name, (_psi, _make) in PSIS.items():
     CASES |= _composite(_name, _psi, _make)

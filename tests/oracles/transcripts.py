@@ -1,6 +1,6 @@
-"""The boxed algorithms of the dissertation, transcribed line by line in plain NumPy.
+"""The boxed algorithms of the dissertation, and others from their papers, transcribed line by line in plain NumPy.
 
-Written from the text alone, for comparison with the library. Line numbers are those of `dissertation.tex`.
+Written from the texts alone, for comparison with the library. Line numbers are those of `dissertation.tex`.
 `rounds[r]` lists the clients of round r, each a pair (weight, grads): its weight in the server's mean (weights sum to 1
 within a round, 1/|S| in the text) and one gradient function per local step, at least one. A federated method returns
 the server's primal solution after each round.
@@ -602,6 +602,37 @@ def proximal_gradient(x0: Vector, rounds: Rounds, step_size: float, psi: Psi) ->
     for clients in rounds:
         x = psi.prox(x - step_size * mean_gradient(clients, x), step_size)
         solutions.append(x)
+    return solutions
+
+
+def accelerated_proximal_gradient(x0: Vector, rounds: Rounds, step_size: float, psi: Psi) -> list[Vector]:
+    """FISTA with constant stepsize (Beck and Teboulle 2009) and the gradient scheme of restarts (O'Donoghue and Candes 2015),
+    the runs and their iterations each a loop; all the round's gradients at y_k.
+
+    A run of FISTA starts at x_0 with y_1 = x_0, t_1 = 1. It ends when G(y_k)'(x_k - x_{k-1}) > 0 for the generalised gradient
+    G(y) = (y - p(y)) / step_size, and the next run starts at x_k.
+    """
+    solutions = []
+    start = x0
+    while len(solutions) < len(rounds):
+        x = [start]  # x_0, x_1, ...
+        y = [start, start]  # y_1 is y[1]
+        t = [1.0, 1.0]  # t_1 is t[1]
+        k = 1
+        while len(solutions) < len(rounds):
+            clients = rounds[len(solutions)]
+            x.append(psi.prox(y[k] - step_size * mean_gradient(clients, y[k]), step_size))
+            solutions.append(x[k])
+            generalised_gradient = (y[k] - x[k]) / step_size
+            inner_product = 0.0
+            for i in range(len(x0)):
+                inner_product += generalised_gradient[i] * (x[k][i] - x[k - 1][i])
+            if inner_product > 0.0:
+                break
+            t.append((1.0 + np.sqrt(1.0 + 4.0 * t[k] ** 2)) / 2.0)
+            y.append(x[k] + (t[k] - 1.0) / t[k + 1] * (x[k] - x[k - 1]))
+            k += 1
+        start = x[-1]
     return solutions
 
 

@@ -59,6 +59,11 @@ STEP_SIZES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "minibatch_sgd": ("MinibatchSGD", "step_size", lambda eta: M.MinibatchSGD(eta)),
     "minibatch_ac_sgd": ("MinibatchAcSGD", "step_size", lambda eta: M.MinibatchAcSGD(eta, 0.1)),
     "proximal_gradient": ("ProximalGradient", "step_size", lambda eta: M.ProximalGradient(eta)),
+    "accelerated_proximal_gradient": (
+        "AcceleratedProximalGradient",
+        "step_size",
+        lambda eta: M.AcceleratedProximalGradient(eta),
+    ),
     "fed_ac": ("FedAc", "eta", lambda eta: M.FedAc(alpha=2.0, beta=2.0, eta=eta, gamma=0.1)),
     "fed_ac_one": ("FedAc.one", "step_size", lambda eta: M.FedAc.one(step_size=eta, strong_convexity=1, local_steps=1)),
     "fed_ac_two": ("FedAc.two", "step_size", lambda eta: M.FedAc.two(step_size=eta, strong_convexity=1, local_steps=1)),
@@ -124,6 +129,10 @@ METHODS: dict[str, tuple[Call, tuple[str, ...]]] = {
     "regularizer_is_a_number_in_proximal_gradient": (
         lambda: M.ProximalGradient(0.1, 0.3),
         ("ProximalGradient", "regularizer must be a Regularizer", "0.3"),
+    ),
+    "regularizer_is_a_number_in_accelerated_proximal_gradient": (
+        lambda: M.AcceleratedProximalGradient(0.1, 0.3),
+        ("AcceleratedProximalGradient", "regularizer must be a Regularizer", "0.3"),
     ),
     "mirror_map_is_text": (
         lambda: M.FedDualAvg(0.1, mirror_map="entropy"),

@@ -27,6 +27,7 @@ MATRIX = np.array([[0.4, 0.6, 1.7], [1.5, 0.2, 0.1]])
 
 METHODS: list[LocalMethod] = [
     methods.AGD(smoothness=4.0, strong_convexity=0.3),
+    methods.AcceleratedProximalGradient(0.3, L1(0.1)),
     methods.FedAc(alpha=1.5, beta=2, eta=0.1, gamma=1 / 3),
     methods.FedAc.one(step_size=0.1, strong_convexity=0.1, local_steps=4),
     methods.FedAc.two(step_size=jnp.float32(0.1), strong_convexity=0.1, local_steps=4),

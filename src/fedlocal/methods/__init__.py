@@ -1,5 +1,6 @@
 """One file per algorithm. A method is data plus pure functions; any engine can run it."""
 
+from fedlocal.methods.accelerated_proximal_gradient import AcceleratedProximalGradient
 from fedlocal.methods.agd import AGD
 from fedlocal.methods.fed_ac import FedAc
 from fedlocal.methods.fed_avg import FedAvg
@@ -12,6 +13,7 @@ from fedlocal.methods.subgradient_fed_avg import SubgradientFedAvg
 
 __all__ = [
     "AGD",
+    "AcceleratedProximalGradient",
     "FedAc",
     "FedAvg",
     "FedDualAvg",

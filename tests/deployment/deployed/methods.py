@@ -19,4 +19,5 @@ METHODS: dict[str, fl.LocalMethod] = {
     "minibatch_ac_sgd": fl.methods.MinibatchAcSGD(0.05, 0.1),
     "agd": fl.methods.AGD(8.0, 0.1),
     "proximal_gradient": fl.methods.ProximalGradient(0.05, PSI),
+    "accelerated_proximal_gradient": fl.methods.AcceleratedProximalGradient(0.05, PSI),
 }

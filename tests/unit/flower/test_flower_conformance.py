@@ -38,7 +38,7 @@ EVERY_METHOD = [
         "agd",
     ),
     *("subgradient_fed_avg", "proximal_gradient", "fed_mid_l1", "fed_mid_l1_osp", "fed_dual_avg_l1"),
-    *("fed_dual_avg_l1_osp", "fed_dual_avg_entropy_l1"),
+    *("fed_dual_avg_l1_osp", "fed_dual_avg_entropy_l1", "accelerated_proximal_gradient"),
 ]
 USUAL = [(name, "full") for name in EVERY_METHOD]
 USUAL += [("fed_mid_l1", "unequal_steps"), ("fed_dual_avg_l1", "epochs_partial")]
@@ -98,6 +98,18 @@ def test_a_server_optimizer_stays_on_the_server():
     simulated = fl.simulate(SMALL, method, engine="jax", progress=False, **arguments)
     assert closeness(from_record(result.arrays), simulated.x) < 1e-12
     assert closeness(simulated.x, start(False)) > 0.1
+
+
+def test_restarts_agree_with_simulate_and_the_transcript():
+    """Only z is sent: what restarts depend on stays on the server."""
+    case = CASES["accelerated_proximal_gradient"]
+    arguments = {"rounds": 40, "seed": 3, "x0": start(False), "eval_every": 40, **SAMPLINGS["full"]}
+    _, strategy = deployed(SMALL, case.method, **arguments)
+    simulated = fl.simulate(SMALL, case.method, engine="jax", progress=False, **arguments)
+    assert 1 <= float(simulated.server.t) < 15  # without a restart it is above 1 + 40 / 2
+    assert closeness(strategy.solution(), simulated.x) < 1e-12
+    wanted = case.transcript(flat(start(False)), rounds_of(SMALL, 40, seed=3, **SAMPLINGS["full"]), MASK)[-1]
+    np.testing.assert_allclose(flat(strategy.solution()), wanted, rtol=0, atol=1e-12)
 
 
 def test_float32_stays_float32():

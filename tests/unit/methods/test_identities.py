@@ -78,6 +78,23 @@ def test_proximal_gradient_by_examples_is_centralised():
     assert closeness(federated, final(method, fl.problems.pooled(problem), local_steps=1)) < 1e-12
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_accelerated_proximal_gradient_starts_as_proximal_gradient(rounds: int):
+    def after(method: fl.LocalMethod) -> Any:
+        return fl.simulate(federation(), method, rounds=rounds, x0=start(False), eval_every=rounds, **UNEQUAL).x
+
+    plain, accelerated = fl.methods.ProximalGradient, fl.methods.AcceleratedProximalGradient
+    assert closeness(after(accelerated(ETA, L1)), after(plain(ETA, L1))) < 1e-12
+    assert closeness(after(accelerated(ETA)), after(fl.methods.MinibatchSGD(ETA))) < 1e-12
+
+
+def test_accelerated_proximal_gradient_by_examples_is_centralised():
+    method, problem = fl.methods.AcceleratedProximalGradient(ETA, L1), federation()
+    federated = final(method, local_steps=1, weights="examples")
+    assert closeness(federated, final(method, fl.problems.pooled(problem), local_steps=1)) < 1e-12
+    assert closeness(federated, final(fl.methods.ProximalGradient(ETA, L1), local_steps=1, weights="examples")) > 1e-3
+
+
 def test_only_is_the_clients_solo_run():
     """`local` on client 3 is proximal gradient on its examples alone."""
     problem = federation()
