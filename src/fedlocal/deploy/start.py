@@ -1,9 +1,11 @@
 """start: submit an app to the coordinator on this machine, show what the run says, and tell how it ended."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import httpx
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import parse_config_args
@@ -20,6 +22,7 @@ from fedlocal.deploy.folder import run_config
 
 INTERRUPTED = 130
 FAILED = "ServerApp failed with exception: "  # how Flower begins the reason of a failed run
+PAIR = r"""[A-Za-z0-9_-]+=('[^']*'|"[^"]*"|[^\s'"]+)"""  # what Flower cannot read it leaves out, without a word
 Say = Callable[[str], None]
 
 
@@ -46,8 +49,10 @@ def start(folder: Path, changes: list[str], say: Say, show: Say) -> int:
 def _changes(folder: Path, changes: list[str]) -> dict[str, str | int | float | bool]:
     """The changes of an app's configuration, by name."""
     try:
+        if not all(re.fullmatch(rf"({PAIR}\s*)+", text.strip()) for text in changes):
+            raise ValueError
         values = parse_config_args(changes)
-    except Exception:  # Flower's own kinds differ
+    except (ValueError, click.ClickException):
         wanted = "'rounds=200 results=\"results-2\"'"
         raise ValueError(f"start: --run-config must be like {wanted}, got {' '.join(changes)!r}") from None
     known = run_config(folder)
