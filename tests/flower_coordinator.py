@@ -41,6 +41,14 @@ class Study:
         self.process = self._start(Process(self.place, [*command, "--control-port", str(self.control_port)]))
         self.process.wait_for("runs are started on this machine")
 
+    def hold_back(self, site: str) -> None:
+        """Take the public key of a site out of the folder, as if it had not been sent yet."""
+        (self.keys / f"{site}.pub").rename(self.folder / f"{site}.pub")
+
+    def hand_in(self, site: str) -> None:
+        """Put it there."""
+        (self.folder / f"{site}.pub").rename(self.keys / f"{site}.pub")
+
     def site(self, name: str, data: Path, key: str | None = None) -> Process:
         """Start a site, with its own key or with another's."""
         command = ["fedlocal", "site", str(self.app), "--site", name, "--data", str(data), "--superlink", self.address]
@@ -88,9 +96,16 @@ def invoke(*words: object) -> None:
 
 
 @contextmanager
-def coordinator(folder: Path, sites: Sequence[str], options: Sequence[object]) -> Iterator[Study]:
-    """A coordinator that listens; afterwards all processes are gone. Shows the logs when the block raises."""
+def coordinator(
+    folder: Path, sites: Sequence[str], options: Sequence[object], late: Sequence[str] = ()
+) -> Iterator[Study]:
+    """A coordinator that listens, without the keys of `late` sites; afterwards all processes are gone.
+
+    Shows the logs when the block raises.
+    """
     study = Study(folder.resolve(), options, sites)
+    for site in late:
+        study.hold_back(site)
     try:
         study.open()
         yield study
