@@ -44,7 +44,8 @@ class Flower:
             content = PullMessagesResponse(message_object_trees=[t(node) for t in self.trees]).SerializeToString()
         await send({"type": "http.response.start", "status": self.status, "headers": []})
         await send({"type": "http.response.body", "body": content[:3], "more_body": True})
-        await send({"type": "http.response.body", "body": content[3:]})
+        await send({"type": "http.response.body", "body": content[3:], "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def ask(app: Any, path: str, *pieces: bytes, **scope: Any) -> int:
@@ -200,6 +201,23 @@ def test_a_node_confirms_its_own_messages(app, what, status):
     pull(app, 4)
     request = ConfirmMessageReceivedRequest(node=Node(node_id=3), message_object_id=what)
     assert ask(app, "/v1/fleet/confirm-message-received", request.SerializeToString()) == status
+
+
+def test_a_node_may_fetch_objects_as_soon_as_it_has_read_their_names(app):
+    """Which is before the end of the response: its length is known."""
+    request = PullObjectRequest(node=Node(node_id=3), object_id="3-part").SerializeToString()
+    statuses: list[int] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": PullMessagesRequest(node=Node(node_id=3)).SerializeToString()}
+
+    async def send(event: Any) -> None:
+        if event.get("body"):
+            statuses.append(await asyncio.to_thread(ask, app, "/v1/fleet/pull-object", request))
+
+    scope = {"type": "http", "method": "POST", "path": PULL, "raw_path": PULL.encode(), "headers": []}
+    asyncio.run(app(scope, receive, send))
+    assert statuses == [200, 200]
 
 
 def test_what_flower_refuses_to_deliver_is_not_delivered(app, flower):

@@ -59,7 +59,7 @@ def test_two_sites_with_tls_and_keys_do_what_the_simulator_does(tables):
         results = study.place / "results"
         assert f"all {ROUNDS} rounds were done before; nothing is left to do" in again.log()
         assert f"the results are in {results}" in again.log()
-        os.kill(study.process.pids("fedlocal coordinator")[0], signal.SIGINT)
+        os.kill(study.process.pids("\0coordinator\0")[0], signal.SIGINT)
         assert study.process.exit_code() == 0
         assert study.process.pids() == []
     with np.load(results / "model.npz") as model:
