@@ -46,17 +46,17 @@ def poll(look: Callable[[], T | None], what: str, timeout: float = PATIENCE) -> 
 
 
 class Process:
-    """A Flower command with all that it starts: one folder (working directory), one log, one mark."""
+    """A Flower command with all that it starts: one folder (its working directory, unless it is given), one log, one mark."""
 
-    def __init__(self, folder: Path, command: list[str]):
+    def __init__(self, folder: Path, command: list[str], cwd: Path | None = None):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.log_file = folder, folder / "log.txt"
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         with self.log_file.open("ab") as log:
             self._popen = subprocess.Popen(
                 [_bin(command[0]), *command[1:]],
-                cwd=folder,
-                env=_environment(folder),
+                cwd=cwd or folder,
+                env=environment(folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -142,7 +142,7 @@ class SuperLink:
     """A SuperLink and what was started on it. Made by `superlink`."""
 
     def __init__(self, folder: Path, tls: Certificates | None, auth: bool, database: bool):
-        self.folder, self.tls, self.address = folder.resolve(), tls, f"127.0.0.1:{_free_port()}"
+        self.folder, self.tls, self.address = folder.resolve(), tls, f"127.0.0.1:{free_port()}"
         self._auth, self._database = auth, ["--database", str(folder.resolve() / "link.db")] if database else []
         self._started: list[Process] = []
 
@@ -157,7 +157,7 @@ class SuperLink:
 
     def node(self, name: str, config: Settings | None = None, key: Key | None = None, root: Path | None = None) -> Node:
         """Start a SuperNode (also again under the same name); relative paths in config are relative to folder/name."""
-        command = ["flower-supernode", "--host", "127.0.0.1", "--port", str(_free_port())]
+        command = ["flower-supernode", "--host", "127.0.0.1", "--port", str(free_port())]
         return self._start(Node(self.folder / name, [*command, *self._membership(config, key, root)]))
 
     def site(
@@ -207,7 +207,7 @@ class SuperLink:
         done = subprocess.run(
             [_bin("flwr"), *command],
             cwd=folder,
-            env=_environment(folder),
+            env=environment(folder),
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -263,7 +263,7 @@ def superlink(
         link.close()
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """The caller's environment, cut off from the user's home, from proxies and from the internet.
 
     FLWR_HOME is shared with nobody: two processes that install the same app there disturb each other. Flower starts
@@ -294,7 +294,7 @@ def _toml(config: Settings) -> str:
 _ports = itertools.count(random.SystemRandom().randrange(20_000, 31_000))  # below those of outgoing connections
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that nobody has, never the same twice."""
     for port in _ports:
         with socket.socket() as probe:

@@ -109,16 +109,21 @@ class SitesOnly:
         return None
 
     def _noting(self, node: int, send: Send) -> Send:
-        """The same `send`; messages in the response count as delivered to the node."""
-        content, status = bytearray(), 0
+        """A `send` that passes a response on when it is whole, and its messages count as delivered to the node.
+
+        Not earlier: the node may ask for their objects as soon as it has the bytes.
+        """
+        events: list[Event] = []
 
         async def note(event: Event) -> None:
-            nonlocal status
-            status = event.get("status", status)
-            content.extend(event.get("body", b""))
-            if event["type"] == "http.response.body" and not event.get("more_body") and status == 200:
-                self._delivered.note(node, PullMessagesResponse.FromString(bytes(content)))
-            await send(event)
+            events.append(event)
+            if event["type"] != "http.response.body" or event.get("more_body"):
+                return
+            if events[0].get("status") == 200:
+                content = b"".join(held.get("body", b"") for held in events)
+                self._delivered.note(node, PullMessagesResponse.FromString(content))
+            for held in events:
+                await send(held)
 
         return note
 

@@ -1,9 +1,11 @@
 """start: submit an app to the coordinator on this machine, show what the run says, and tell how it ended."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import httpx
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import parse_config_args
@@ -20,19 +22,14 @@ from fedlocal.deploy.folder import run_config
 
 INTERRUPTED = 130
 FAILED = "ServerApp failed with exception: "  # how Flower begins the reason of a failed run
+PAIR = r"""[A-Za-z0-9_-]+=('[^']*'|"[^"]*"|[^\s'"]+)"""  # what Flower cannot read it leaves out, without a word
 Say = Callable[[str], None]
 
 
 def start(folder: Path, changes: list[str], say: Say, show: Say) -> int:
     """Run the app with these changes of its configuration; an exit code: 0 completed, 1 failed, 130 interrupted here."""
     connection, here = read_connection(Path.cwd()), Path.cwd()
-    try:
-        values = parse_config_args(changes)
-    except Exception as error:  # Flower's own kinds differ
-        raise ValueError(
-            f"start: --run-config must be like 'rounds=200 results=\"results-2\"', got {changes}: {error}"
-        ) from None
-    run_config(folder, **values)
+    values = _changes(folder, changes)
     client = _client(connection)
     try:
         fab = build_fab_from_disk(folder.resolve())
@@ -47,6 +44,22 @@ def start(folder: Path, changes: list[str], say: Say, show: Say) -> int:
         return 1
     finally:
         client.close()
+
+
+def _changes(folder: Path, changes: list[str]) -> dict[str, str | int | float | bool]:
+    """The changes of an app's configuration, by name."""
+    try:
+        if not all(re.fullmatch(rf"({PAIR}\s*)+", text.strip()) for text in changes):
+            raise ValueError
+        values = parse_config_args(changes)
+    except (ValueError, click.ClickException):
+        wanted = "'rounds=200 results=\"results-2\"'"
+        raise ValueError(f"start: --run-config must be like {wanted}, got {' '.join(changes)!r}") from None
+    known = run_config(folder)
+    for name in values:
+        if name not in known:
+            raise ValueError(f"start: --run-config has {name!r}, and the app knows only {', '.join(known)}")
+    return values
 
 
 def _follow(client: ControlHttpClient, run: int, here: Path, say: Say, show: Say) -> int:

@@ -13,7 +13,7 @@ class Screen(logging.Handler):
 
 
 class OneSentence(logging.Filter):
-    """Flower's words about a run that stopped early, cut down to the reason. Other exceptions keep their traceback."""
+    """Says why a run stopped early in one sentence, in place of Flower's traceback. Other exceptions keep theirs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,8 +23,8 @@ class OneSentence(logging.Filter):
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, Exception) and _is_sentence(error):
             self._stopped = True
-            record.msg, record.args, record.exc_info = f"the run stopped: {error}", (), None
-            return True
+            logging.getLogger("fedlocal").error("the run stopped: %s", error)
+            return False
         return not (self._stopped and record.getMessage().startswith("Exit Code"))
 
 

@@ -9,8 +9,8 @@ import pytest
 def logs_as_before():
     """Imported by a test file, it is around every test there."""
     logs = [logging.getLogger(name) for name in ("fedlocal", "flwr")]
-    before = [(log, log.level, log.propagate, list(log.handlers)) for log in logs]
+    before = [(log, log.level, log.propagate, list(log.handlers), list(log.filters)) for log in logs]
     yield
-    for log, level, propagate, handlers in before:
+    for log, level, propagate, handlers, filters in before:
         log.setLevel(level)
-        log.propagate, log.handlers[:] = propagate, handlers
+        log.propagate, log.handlers[:], log.filters[:] = propagate, handlers, filters

@@ -172,21 +172,23 @@ def test_commands_of_the_readme_exist(tmp_path: Path, which: str):
         known = {option for parameter in group.commands[name].params for option in parameter.opts}  # type: ignore
         assert {word for word in words if word.startswith("--")} <= known, line
         found.add(name)
-    assert found == {"keys", "rehearse", "site"}
-    assert "$" not in text.replace("$FLWR_HOME", "")
+    assert found == {"keys", "rehearse", "coordinator", "site", "start"}
+    assert "$" not in text
 
 
 def test_commands_of_the_readme_name_the_folder_as_it_is(tmp_path: Path):
-    """And the connection is not called like it: Flower would take it for the folder."""
     text = (write(tmp_path / "Heart study's", "usual") / "README.md").read_text()
     lines = text.replace("\\\n", "").splitlines()
-    commands = [
-        shlex.split(line, comments=True) for line in lines if line.startswith(("    fedlocal ", "    flwr run "))
-    ]
-    folders = [words[2] for words in commands if words[1] in ("rehearse", "site", "run")]
-    assert folders == ["Heart study's"] * 5
-    assert ["flwr", "run", "Heart study's", "coordinator", "--stream"] in commands
-    assert "    [superlink.coordinator]" in lines
+    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("    fedlocal ")]
+    folders = [words[2] for words in commands if words[1] != "keys"]
+    assert folders == ["Heart study's"] * 7
+
+
+def test_the_rehearsal_of_the_readme_names_every_file(tmp_path: Path):
+    sites = tuple("abcde")
+    write_app(tmp_path / "study", files_app(Wish(sites=sites, target="ill")))
+    text = (tmp_path / "study" / "README.md").read_text()
+    assert f"    fedlocal rehearse study{''.join(f' --data {site}.csv' for site in sites)}\n" in text
 
 
 @pytest.mark.parametrize(

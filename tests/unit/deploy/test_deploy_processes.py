@@ -6,13 +6,13 @@ import signal
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+
+pytest.importorskip("flwr")
 
 import fedlocal as fl
-from fedlocal.cli import app as cli
-from flower_keys import Certificates, Key
-from flower_processes import Process, superlink
+from flower_coordinator import coordinator
 
+pytestmark = pytest.mark.xdist_group("flower")
 SITES = ("north", "south")
 ROUNDS = 2
 
@@ -29,11 +29,6 @@ def tables(tmp_path):
     return tmp_path
 
 
-def invoke(*words):
-    said = CliRunner().invoke(cli, [str(word) for word in words])
-    assert said.exit_code == 0, said.output
-
-
 def simulated(folder):
     """The same on the rows of all sites, standardised by scikit-learn, through the simulator."""
     from sklearn.preprocessing import StandardScaler
@@ -46,28 +41,27 @@ def simulated(folder):
     return fl.simulate(problem, method, rounds=ROUNDS, local_epochs=2, batch_size=5, weights="examples", seed=4)
 
 
-@pytest.mark.thorough
 def test_two_sites_with_tls_and_keys_do_what_the_simulator_does(tables):
-    folder = tables / "study"
-    options = ["--sites", ",".join(SITES), "--target", "ill", "--l1", 0.02, "--rounds", ROUNDS, "--local-epochs", 2]
-    options += ["--batch-size", 5, "--client-step-size", 0.5, "--server-step-size", 1.2, "--seed", 4]
-    invoke("deploy", folder, *options)
-    keys = tables / "keys"
-    invoke("keys", keys, "--host", "localhost", "--host", "127.0.0.1", "--sites", ",".join(SITES))
-    tls = Certificates(keys / "ca.pem", keys / "server.pem", keys / "server.key")
-    with superlink(tables / "run", tls=tls, auth=True) as link:
-        for site in SITES:
-            link.register(Key(keys / f"{site}.key", keys / f"{site}.pub"))
-        sites = {site: start_site(link, tables, site) for site in SITES}
-        run = link.run(folder)
-        assert run.wait() == "finished:completed", run.log()
+    options = ["--target", "ill", "--l1", 0.02, "--rounds", ROUNDS, "--local-epochs", 2, "--batch-size", 5]
+    options += ["--client-step-size", 0.5, "--server-step-size", 1.2, "--seed", 4]
+    with coordinator(tables, SITES, options) as study:
+        sites = {site: study.site(site, tables / f"{site}.csv") for site in SITES}
+        run = study.start()
+        assert run.exit_code() == 0, run.log()
         assert f"round {ROUNDS} of {ROUNDS}: objective" in run.log()
         assert "[ROUND" not in run.log()
         assert "south: local steps of round 2: " in sites["south"].log()
         os.kill(sites["south"].pids("fedlocal")[0], signal.SIGINT)
         assert sites["south"].exit_code() == 130
         assert sites["south"].pids() == []
-        results = link.folder / "link" / "results"
+        again = study.start()  # without south, which a run that has something to do would wait for
+        assert again.exit_code() == 0, again.log()
+        results = study.place / "results"
+        assert f"all {ROUNDS} rounds were done before; nothing is left to do" in again.log()
+        assert f"the results are in {results}" in again.log()
+        os.kill(study.process.pids("\0coordinator\0")[0], signal.SIGINT)
+        assert study.process.exit_code() == 0
+        assert study.process.pids() == []
     with np.load(results / "model.npz") as model:
         expected = simulated(tables)
         np.testing.assert_allclose(model["x/weights"], expected.x["weights"], atol=1e-6)
@@ -77,24 +71,14 @@ def test_two_sites_with_tls_and_keys_do_what_the_simulator_does(tables):
 
 
 @pytest.mark.thorough
-def test_a_site_is_let_in_when_it_is_registered_and_when_its_dead_self_is_forgotten(tables):
-    invoke("deploy", tables / "study", "--sites", "north,south", "--target", "ill")
-    keys = tables / "keys"
-    invoke("keys", keys, "--host", "127.0.0.1", "--sites", "north")
-    tls = Certificates(keys / "ca.pem", keys / "server.pem", keys / "server.key")
-    with superlink(tables / "run", tls=tls, auth=True) as link:
-        site = start_site(link, tables, "north")
+def test_a_site_is_let_in_when_its_key_comes_and_when_its_dead_self_is_forgotten(tables):
+    with coordinator(tables, SITES, ["--target", "ill"], late=["north"]) as study:
+        study.process.wait_for("no key yet of north")
+        site = study.site("north", tables / "north.csv")
         site.wait_for("refused: either the coordinator has not registered")
-        link.register(Key(keys / "north.key", keys / "north.pub"))
+        study.hand_in("north")
         site.wait_for("connected to 127.0.0.1")
         site.kill9()
-        site = start_site(link, tables, "north")
+        site = study.site("north", tables / "north.csv")
         site.wait_for("refused: .* still counts as connected")
         site.wait_for("connected to 127.0.0.1")
-
-
-def start_site(link, folder, site):
-    command = ["fedlocal", "site", str(folder / "study"), "--site", site, "--data", str(folder / f"{site}.csv")]
-    command += ["--superlink", link.address, "--root-certificates", str(folder / "keys" / "ca.pem")]
-    command += ["--key", str(folder / "keys" / f"{site}.key")]
-    return link._start(Process(link.folder / site, command))

@@ -249,6 +249,18 @@ def test_when_patience_is_over_a_new_run_continues_from_the_checkpoint(sampling:
     assert any("continued" in what for _, what in events_of(again.events, ""))
 
 
+def test_a_run_that_is_done_needs_no_site_to_say_so(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO", "fedlocal")
+    arguments = {"checkpoint": str(tmp_path / "run"), "patience": 0.05, **FULL}
+    strategy(CASE, ROUNDS, **arguments).start(Sites(), timeout=5.0)
+    again = strategy(CASE, ROUNDS, **arguments)
+    again.start(Sites(sites={}), timeout=0.2)
+    assert f"all {ROUNDS} rounds were done before; nothing is left to do" in caplog.messages
+    assert distance(again.solution(), expected(CASE, ROUNDS, **FULL)) < 1e-12
+    with pytest.raises(TooFewSites):
+        strategy(CASE, ROUNDS + 1, **arguments).start(Sites(sites={}), timeout=0.2)
+
+
 def test_nobody_there_from_the_start():
     with pytest.raises(TooFewSites, match="0 of 3 sites take part, 3 are needed"):
         strategy(CASE, ROUNDS, patience=0.05, **FULL).start(Sites(sites={}), timeout=0.2)

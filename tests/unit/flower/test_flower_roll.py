@@ -52,6 +52,27 @@ def test_everyone_is_asked_once():
     }
 
 
+def test_a_name_counts_with_its_own_key_only():
+    """Nodes 1, 2 and 3 say that they are a, b and c."""
+    roll, grid = Roll("Strategy", list("abc"), {"a": 1, "b": 3, "c": 2}), Sites()
+    assert roll.call(grid) == [
+        ("a", "connected"),
+        ("node 2", "refused: c's key came under the name b"),
+        ("node 3", "refused: b's key came under the name c"),
+    ]
+    assert roll.online(grid) == {"a": 1}
+
+
+def test_a_key_that_is_registered_later_counts_then(monkeypatch: pytest.MonkeyPatch):
+    nodes = {"a": 1, "c": 3}
+    roll, grid = Roll("Strategy", list("abc"), nodes), Sites()
+    refused = ("node 2", "refused: a key that is no site's came under the name b")
+    assert roll.call(grid) == [("a", "connected"), ("c", "connected"), refused]
+    nodes["b"] = 2
+    monkeypatch.setattr(roll_module, "REFUSED_SECONDS", 0.0)
+    assert roll.call(grid) == [("b", "connected")]
+
+
 def test_who_did_not_answer_is_asked_again():
     roll, grid = Roll("Strategy", list("abc")), Sites()
     roll.call(grid)
