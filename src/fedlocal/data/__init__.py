@@ -6,7 +6,7 @@ from fedlocal.data.catalogue import fetch, load, verify
 from fedlocal.data.digits import digits
 from fedlocal.data.epsilon import epsilon, epsilon_like
 from fedlocal.data.femnist import femnist, read_femnist
-from fedlocal.data.files import feature_columns, read_examples
+from fedlocal.data.files import Examples, feature_columns, read_examples
 from fedlocal.data.haxby import haxby, haxby_scans, read_haxby_array, read_haxby_images
 from fedlocal.data.heart import heart_disease, hospital
 from fedlocal.data.libsvm import read_libsvm
@@ -15,6 +15,7 @@ from fedlocal.data.moments import Moments, Scaling
 from fedlocal.data.synthetic import synthetic_lasso, synthetic_low_rank
 
 __all__ = [
+    "Examples",
     "Moments",
     "Scaling",
     "a9a",

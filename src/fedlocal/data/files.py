@@ -2,6 +2,7 @@
 
 import os
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +24,19 @@ class Examples(NamedTuple):
 
 
 def read_examples(
-    path: str | os.PathLike[str], target: str | None = None, sites: str | None = None, *, missing: bool = False
+    path: str | os.PathLike[str],
+    target: str | None = None,
+    sites: str | None = None,
+    *,
+    missing: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> Examples:
     """The examples of a file; its name says the format: .csv (also .gz, .bz2), .parquet, .npz, anything else is LIBSVM's.
 
     In tables `target` and `sites` are names of columns, all other columns are features and must be numbers; the target is the
     column called target, label or y when left out. In an npz file there are arrays X, y and, where rows belong to sites, sites.
-    Empty cells of tables are refused; with `missing=True` those of features become nan.
+    Empty cells of tables are refused; with `missing=True` those of features become nan. `columns` names the features of a
+    table, in the order that is wanted.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +49,7 @@ def read_examples(
     path = _existing(path)
     name = path.name.lower()
     if name.endswith(TABLES):
-        return _from_table(path, _table(path), target, sites, missing)
+        return _from_table(path, _table(path), target, sites, missing, columns)
     for what, column in (("target", target), ("sites", sites)):
         if column is not None:
             raise ValueError(f"read_examples: {path} is no table and has no column {column!r} for {what}")
@@ -84,13 +91,22 @@ def _target(path: Path, columns: list[str], target: str | None) -> str:
     return target
 
 
-def _from_table(path: Path, table: pd.DataFrame, target: str | None, sites: str | None, missing: bool) -> Examples:
+def _from_table(
+    path: Path, table: pd.DataFrame, target: str | None, sites: str | None, missing: bool, wanted: Sequence[str] | None
+) -> Examples:
     columns = [str(column) for column in table.columns]
     table.columns = pd.Index(columns)
     target = _target(path, columns, target)
     if sites is not None and sites not in columns:
         raise ValueError(f"read_examples: {path} has no column {sites!r} for sites; it has {_few(columns)}")
+    twice = sorted({column for column in columns if columns.count(column) > 1})
+    if twice:
+        raise ValueError(f"read_examples: {path} has two columns called {twice[0]!r}")
     features = table.drop(columns=[target] if sites is None else [target, sites])
+    absent = [column for column in wanted or () if column not in features.columns]
+    if absent:
+        raise ValueError(f"read_examples: {path} has no column {absent[0]!r}; it has {_few(columns)}")
+    features = features if wanted is None else features[list(wanted)]
     if features.empty:
         raise ValueError(f"read_examples: {path} has no rows or no columns besides the target")
     words = [str(c) for c in features if not pd.api.types.is_numeric_dtype(features[c])]

@@ -11,7 +11,7 @@ from string import Template
 
 from fedlocal.engines.checkpoint import write_atomically
 
-SEEN = "models, losses and numbers of rows"
+SEEN = "models, losses, gradients and numbers of rows"
 SEEN_OF_COLUMNS = ", what the columns are called"
 SEEN_OF_MOMENTS = ", and once, of every column, a site's count, mean and sum of squares"
 MODEL = "`model.npz` (the model)"
@@ -30,7 +30,8 @@ class App:
     """What differs from one app to another."""
 
     title: str  # one line
-    client: str  # the whole of client_app.py
+    client: str  # template of client_app.py
+    values: Mapping[str, str]  # that fill the template
     method: str  # a Python expression of `config`
     sites: str  # a Python expression of `config`
     config: Mapping[str, str | int | float | bool]  # of a run, by their names in pyproject.toml
@@ -38,14 +39,15 @@ class App:
     names: tuple[str, ...]  # of the sites
     data: bool  # whether sites have files
     address: str  # of the coordinator
-    imports: str = ""  # further ones of server_app.py
-    start: str = ""  # a Python expression of the starting point; zeros when it is left out
+    imports: str = ""  # further ones of method.py
+    server_imports: str = ""  # further ones of server_app.py
+    more: tuple[str, ...] = ()  # further arguments of Strategy, as Python
     standardized: bool = False  # whether columns are brought to common units
     note: str = ""  # what a user should know of the numbers of a run
 
 
 def write_app(folder: Path, app: App) -> list[Path]:
-    """Write pyproject.toml, README.md and a package with server_app.py and client_app.py; the files."""
+    """Write pyproject.toml, README.md and a package with method.py, server_app.py and client_app.py; the files."""
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"deploy: {folder} is not empty; give another folder")
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
@@ -56,8 +58,9 @@ def write_app(folder: Path, app: App) -> list[Path]:
         ),
         "README.md": readme(app, folder.resolve().name, name, package),
         f"{package}/__init__.py": f'"""{app.title}."""\n',
-        f"{package}/server_app.py": _server(app),
-        f"{package}/client_app.py": app.client,
+        f"{package}/method.py": _method(app),
+        f"{package}/server_app.py": _server(app, package),
+        f"{package}/client_app.py": fill(app.client, package=package, **app.values),
     }
     for path, text in files.items():
         write_atomically(folder / path, text.encode())
@@ -90,18 +93,20 @@ def readme(app: App, folder: str, name: str, package: str) -> str:
     )
 
 
-def _server(app: App) -> str:
-    lines = [f"{name}=config[{name.replace('_', '-')!r}],".replace("'", '"') for name in app.arguments]
-    lines += [f"x0={app.start},"] if app.start else []
+def _method(app: App) -> str:
     ours = "import fedlocal as fl\n" if "fl." in app.method else ""
+    return fill("method.py", ours=ours, imports=app.imports, method=app.method.replace("\n", "\n    "))
+
+
+def _server(app: App, package: str) -> str:
+    lines = [f"{name}=config[{name.replace('_', '-')!r}],".replace("'", '"') for name in app.arguments]
     return fill(
         "server_app.py",
         title=app.title,
-        ours=ours,
-        imports=app.imports,
-        method=app.method.replace("\n", "\n    "),
+        package=package,
+        imports=app.server_imports,
         sites=app.sites,
-        arguments="\n        ".join(lines),
+        arguments="\n        ".join([*lines, *app.more]),
     )
 
 

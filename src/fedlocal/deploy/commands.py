@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fedlocal.deploy.choices import METHODS, TASKS, safe_step_size
+from fedlocal.deploy.choices import EXACT, EXACT_ROUNDS, LOCAL_ROUNDS, METHODS, TASKS, TOL
+from fedlocal.deploy.wish import AGGREGATES
 
 if TYPE_CHECKING:
     from fedlocal.deploy.app import App
@@ -38,15 +39,17 @@ def deploy(
         typer.Option(help="An experiment of the text instead of files: lasso, nuclear, a9a and epsilon ones."),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help=f"One of {', '.join(METHODS)}, or one of the experiment's.")
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(METHODS)}, or one of the experiment's. {EXACT} if left out, which converges to the fit of "
+            "all rows; FedDualAvg with options about local steps."
+        ),
     ] = None,
     client_step_size: Annotated[
         float | None,
         typer.Option(
-            help=f"Of the sites' steps. If left out {safe_step_size('logistic'):g} for logistic and "
-            f"{safe_step_size('least-squares'):g} for least-squares (a bit less with --l2), a starting point for up to 199 "
-            "standardised columns: slow for few columns, and maybe too large for sparse files. `fedlocal advise` on one site's "
-            "file finds a better one. Experiments have their own where the text names some."
+            help="Step size. If left out, the coordinator takes 1 / the largest curvature that a site finds in its loss. "
+            "Experiments have their own where the text names some."
         ),
     ] = None,
     server_step_size: Annotated[
@@ -59,7 +62,9 @@ def deploy(
     l2: Annotated[float | None, typer.Option(help="Strength of an l2 penalty; 0 if left out.")] = None,
     rounds: Annotated[
         int | None,
-        typer.Option(help="How often sites and coordinator exchange; 100, or the experiment's, if left out."),
+        typer.Option(
+            help=f"Exchanges at most; {EXACT_ROUNDS}, {LOCAL_ROUNDS} for local methods, or the experiment's, if left out."
+        ),
     ] = None,
     local_steps: Annotated[
         int | None, typer.Option(help="Steps of a site in a round; 10 for files if left out.")
@@ -68,7 +73,15 @@ def deploy(
     batch_size: Annotated[int | None, typer.Option(help="Rows per step; all of the site's if left out.")] = None,
     weights: Annotated[str | None, typer.Option(help="examples: sites count by their rows; uniform: equally.")] = None,
     min_clients: Annotated[
-        int | None, typer.Option(help="A round counts if so many sites answer; all that it asks if left out.")
+        int | None, typer.Option(help="A round counts if so many sites answer; all but one if left out.")
+    ] = None,
+    tol: Annotated[
+        float | None,
+        typer.Option(help=f"Stop when the duality gap is this share of the objective; {TOL:g} if left out."),
+    ] = None,
+    aggregate: Annotated[
+        str | None,
+        typer.Option(help=f"How answers become one: {', '.join(AGGREGATES)}; all but mean bear one false site."),
     ] = None,
     standardize: Annotated[
         bool, typer.Option(help="Bring columns of files to mean 0 and variance 1 over all sites.")
@@ -151,9 +164,7 @@ def rehearse(
     console.print(table(rehearsal.events, "What happened"))
     if troubles := rehearsal.troubles():
         _say_and_stop(f"{BADLY}: {'; '.join(troubles)}", code=1)
-    once = len(rehearsal.history) < 2
-    said = "ran; whether the objective falls takes --rounds 2 to see" if once else "went well"
-    _say(f"the rehearsal {said}; nothing was kept")
+    _say(f"the rehearsal ran through; {rehearsal.distance()}. Nothing was kept")
 
 
 @commands.command(
@@ -220,6 +231,10 @@ def site(
     partition: Annotated[int | None, typer.Option(min=0, help="Or the site's number, for an experiment's app.")] = None,
     root_certificates: Annotated[Path | None, typer.Option(help="The coordinator's ca.pem.")] = None,
     key: Annotated[Path | None, typer.Option(help="This site's private key.")] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="What this site answers, a TOML file; policy.toml beside the data if there is one."),
+    ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No encryption, for one machine alone.")] = False,
 ) -> None:
     """Take part in a deployment: answer the coordinator with this copy of the app, until Ctrl-C."""
@@ -227,7 +242,7 @@ def site(
 
     try:
         connection = Connection(superlink, root_certificates, key, insecure)
-        code = run(folder, node_values(name, data, partition), connection)
+        code = run(folder, node_values(name, data, partition, policy), connection)
     except (ValueError, OSError) as error:
         _say_and_stop(error)
     raise typer.Exit(code)

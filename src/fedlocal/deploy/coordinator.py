@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from cryptography import x509
@@ -210,7 +211,7 @@ async def _serve(
 
 def _server(application: FastAPI, listeners: Listeners, is_public: bool) -> Server:
     """A server for one listener. Only the operator's starts and ends Flower's own programs."""
-    certificate = {}
+    certificate: dict[str, Any] = {}
     if listeners.keys is not None:
         certificate = {"ssl_certfile": listeners.keys / "server.pem", "ssl_keyfile": listeners.keys / "server.key"}
     return Server(

@@ -1,13 +1,13 @@
 """An app for an experiment of the text: every site has its part of the experiment's data, by number."""
 
 from fedlocal import checks
-from fedlocal.deploy.app import App, fill
+from fedlocal.deploy.app import App
 from fedlocal.deploy.wish import OWNER, Wish
 from fedlocal.experiments import load, names, recovery
 from fedlocal.experiments.settings.recovery import Recovery
 from fedlocal.experiments.settings.speedup import Speedup
 
-FILES_ONLY = ("target", "task", "l2", "weights", "local_epochs", "batch_size")
+FILES_ONLY = ("target", "task", "l2", "weights", "local_epochs", "batch_size", "tol", "aggregate")
 ALWAYS = ("rounds", "weights", "seed", "min_clients", "patience", "eval_every")
 BETTER = {("lasso-1", "FedDualAvg"): (0.001, 1.0)}  # where those of the text diverge; docs/errata.md
 
@@ -52,12 +52,13 @@ def _recovery(settings: Recovery, wish: Wish) -> App:
         "batch-size": settings.batch_size,
         "clients-per-round": part,
         **_usual(wish, settings.weights, settings.eval_every),
-        "min-clients": checks.whole(OWNER, "--min-clients", wish.min_clients or part, at_most=part),
+        "min-clients": checks.whole(OWNER, "--min-clients", wish.min_clients or max(1, part - 1), at_most=part),
     }
     psi = f'fl.regularizers.{task.regularizer.__name__}(config["strength"])'
     return App(
         title=settings.title,
-        client=fill("client_recovery.py", experiment=settings.name, seed=str(wish.seed)),
+        client="client_recovery.py",
+        values={"experiment": settings.name, "seed": str(wish.seed)},
         method=(
             f'METHODS["{method}"](\n    config["client-step-size"],\n    config["server-step-size"],\n    {psi},\n'
             f"    prox_on_clients={not method.endswith('OSP')},\n)"
@@ -93,11 +94,12 @@ def _speedup(settings: Speedup, wish: Wish) -> App:
         "local-steps": wish.local_steps,
         "batch-size": 1,
         **_usual(wish, "uniform", max(1, settings.eval_steps // wish.local_steps)),
-        "min-clients": checks.whole(OWNER, "--min-clients", wish.min_clients or sites, at_most=sites),
+        "min-clients": checks.whole(OWNER, "--min-clients", wish.min_clients or max(1, sites - 1), at_most=sites),
     }
     return App(
         title=settings.title,
-        client=fill("client_speedup.py", experiment=settings.name, sites=str(sites)),
+        client="client_speedup.py",
+        values={"experiment": settings.name, "sites": str(sites)},
         method=f'METHODS["{method}"](config["client-step-size"], {settings.l2!r}, config["local-steps"])',
         sites='[str(number) for number in range(config["sites"])]',
         config=config,
@@ -105,8 +107,9 @@ def _speedup(settings: Speedup, wish: Wish) -> App:
         names=tuple(map(str, range(sites))),
         data=False,
         address=wish.address,
-        imports="from fedlocal.experiments import load\nfrom fedlocal.experiments.speedup import METHODS, Task\n",
-        start=f'{{"weights": Task(load("{settings.name}", "paper")).start}}',
+        imports="from fedlocal.experiments.speedup import METHODS\n",
+        server_imports="from fedlocal.experiments import load\nfrom fedlocal.experiments.speedup import Task\n",
+        more=(f'x0={{"weights": Task(load("{settings.name}", "paper")).start}},',),
     )
 
 

@@ -3,9 +3,11 @@
 import json
 
 from fedlocal import checks
-from fedlocal.deploy.app import App, fill
-from fedlocal.deploy.choices import METHODS, TASKS, safe_step_size
+from fedlocal.deploy.app import App
+from fedlocal.deploy.choices import EXACT, EXACT_ROUNDS, LOCAL_ROUNDS, METHODS, TASKS, TOL
 from fedlocal.deploy.wish import OWNER, Wish
+
+LOCAL_ONLY = ("server_step_size", "local_steps", "local_epochs", "batch_size")
 
 
 def files_app(wish: Wish) -> App:
@@ -13,28 +15,24 @@ def files_app(wish: Wish) -> App:
     if not wish.sites:
         raise ValueError(f"{OWNER}: say with --sites what the sites are called, e.g. --sites north,south")
     task = checks.choice(OWNER, "--task", wish.task or "logistic", TASKS)
-    method = checks.choice(OWNER, "--method", wish.method or "FedDualAvg", METHODS)
+    method = checks.choice(OWNER, "--method", wish.method or _usual_method(wish), METHODS)
+    if method == EXACT:
+        wish.refuse(LOCAL_ONLY, f"is for local methods, not for {EXACT}; give --method FedDualAvg, for example")
     l1, l2 = wish.l1 or 0.0, wish.l2 or 0.0
     if l1 and method == "FedAvg":
-        raise ValueError(f"{OWNER}: FedAvg has no --l1; FedDualAvg and FedMiD have")
-    if wish.client_step_size is None and not wish.standardize:
-        raise ValueError(
-            f"{OWNER}: with --no-standardize give --client-step-size: which one is right depends on the units of the columns; "
-            "`fedlocal advise` finds one"
-        )
-    amount = {"local-epochs": wish.local_epochs} if wish.local_epochs else {"local-steps": wish.local_steps or 10}
-    batches = {"batch-size": wish.batch_size} if wish.batch_size else {}
-    least = checks.whole(OWNER, "--min-clients", wish.min_clients or len(wish.sites), at_most=len(wish.sites))
-    config = {
+        raise ValueError(f"{OWNER}: FedAvg has no --l1; {EXACT}, FedDualAvg and FedMiD have")
+    least = wish.min_clients or max(1, len(wish.sites) - 1)
+    config: dict[str, str | int | float | bool] = {
         "sites": ",".join(wish.sites),
-        "rounds": wish.rounds or 100,
-        "client-step-size": wish.client_step_size or safe_step_size(task, l2),
-        "server-step-size": wish.server_step_size or 1.0,
+        "rounds": wish.rounds or (EXACT_ROUNDS if method == EXACT else LOCAL_ROUNDS),
+        "tol": wish.tol or TOL,
+        "client-step-size": wish.client_step_size or 0.0,
+        **({} if method == EXACT else {"server-step-size": wish.server_step_size or 1.0}),
         **({"l1": l1} if l1 else {}),
-        **amount,
-        **batches,
+        **_work(wish, method),
         "weights": wish.weights or "examples",
-        "min-clients": least,
+        "aggregate": wish.aggregate or "mean",
+        "min-clients": checks.whole(OWNER, "--min-clients", least, at_most=len(wish.sites)),
         "standardize": wish.standardize,
         "eval-every": 10,
         "seed": wish.seed,
@@ -42,30 +40,53 @@ def files_app(wish: Wish) -> App:
         "timeout": 3600.0,
         "results": "results",
     }
+    amount = [name for name in ("local-steps", "local-epochs", "batch-size") if name in config]
     return App(
         title=_title(wish, task, l1, l2),
-        client=_client(wish, task, l2),
+        client="client_standardized.py" if wish.standardize else "client_plain.py",
+        values=_values(wish, task, l2),
         method=method_call(method, l1=bool(l1)),
         sites='config["sites"].split(",")',
         config=config,
         arguments=(
-            *(name.replace("-", "_") for name in ("rounds", *amount, *batches, "weights", "seed")),
+            *(name.replace("-", "_") for name in ("rounds", "tol", *amount, "weights", "aggregate", "seed")),
             *("min_clients", "patience", "eval_every", "standardize"),
+        ),
+        server_imports="from fedlocal.engines.flower.loss_bounds import LossBounds\n",
+        more=(
+            'choose_step_size=config["client-step-size"] == 0,  # then it is 1 / the largest curvature of a site\'s loss',
+            f"loss_bounds=LossBounds({TASKS[task].bounds}, l2={l2!r}),  # with which answers are checked",
         ),
         names=wish.sites,
         data=True,
         standardized=wish.standardize,
         address=wish.address,
+        note=f"A round counts with {least} of {len(wish.sites)} sites (min-clients), so that no site can stop a run alone.",
     )
+
+
+def _usual_method(wish: Wish) -> str:
+    """The one that converges, unless an option is about local steps."""
+    return "FedDualAvg" if any(getattr(wish, name) is not None for name in LOCAL_ONLY) else EXACT
+
+
+def _work(wish: Wish, method: str) -> dict[str, int]:
+    """What a site does in a round."""
+    if wish.local_epochs:
+        work = {"local-epochs": wish.local_epochs}
+    else:
+        work = {"local-steps": 1 if method == EXACT else wish.local_steps or 10}
+    return work | ({"batch-size": wish.batch_size} if wish.batch_size else {})
 
 
 def method_call(method: str, l1: bool) -> str:
-    """The Python expression of a method with two step sizes."""
+    """The Python expression of a method."""
     psi = '\n    regularizer=fl.regularizers.L1(config["l1"]),' if l1 else ""
-    return (
-        f'fl.methods.{method}(\n    client_step_size=config["client-step-size"],\n'
-        f'    server_step_size=config["server-step-size"],{psi}\n)'
-    )
+    size = 'config["client-step-size"] or 1.0,  # 0: chosen from the data'
+    if method == EXACT:
+        return f"fl.methods.{method}(\n    step_size={size}{psi}\n)"
+    server = 'server_step_size=config["server-step-size"],'
+    return f"fl.methods.{method}(\n    client_step_size={size}\n    {server}{psi}\n)"
 
 
 def _title(wish: Wish, task: str, l1: float, l2: float) -> str:
@@ -74,10 +95,9 @@ def _title(wish: Wish, task: str, l1: float, l2: float) -> str:
     return f"{what}{' with ' + ' and '.join(penalties) if penalties else ''} over {len(wish.sites or ())} sites"
 
 
-def _client(wish: Wish, task: str, l2: float) -> str:
-    return fill(
-        "client_standardized.py" if wish.standardize else "client_plain.py",
-        target="None" if wish.target is None else json.dumps(wish.target, ensure_ascii=False),
-        problem=TASKS[task],
-        penalty=f", l2={l2!r}" if l2 else "",
-    )
+def _values(wish: Wish, task: str, l2: float) -> dict[str, str]:
+    return {
+        "target": "None" if wish.target is None else json.dumps(wish.target, ensure_ascii=False),
+        "problem": TASKS[task].problem,
+        "penalty": f", l2={l2!r}" if l2 else "",
+    }

@@ -1,7 +1,11 @@
 """A rehearsal: the whole app in this process, its sites played one after the other, before anybody connects."""
 
+import io
+import json
+import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +16,7 @@ from flwr.app import Context, RecordDict
 from fedlocal.data.files import TABLES
 from fedlocal.deploy.folder import component, run_config
 from fedlocal.engines.flower import InProcess
+from fedlocal.engines.flower.evaluation import in_words
 
 ROUNDING = 1e-9  # a relative change this small is none
 
@@ -21,6 +26,7 @@ class Rehearsal(NamedTuple):
 
     history: pd.DataFrame
     events: pd.DataFrame
+    convergence: dict[str, Any]
 
     def troubles(self) -> list[str]:
         """What did not go well."""
@@ -29,9 +35,18 @@ class Rehearsal(NamedTuple):
         objective = self.history["objective"].to_numpy(np.float64)
         if not len(objective) or not np.isfinite(objective).all():
             found.append("the objective is not finite; try smaller step sizes")
-        elif objective[-1] > objective[0] + ROUNDING * abs(objective[0]):
+        elif len(objective) > 1 and objective[-1] > objective[0] + ROUNDING * abs(objective[0]):
             found.append(f"the objective grew from {objective[0]:.6g} to {objective[-1]:.6g}; try smaller step sizes")
         return list(dict.fromkeys(found))
+
+    def distance(self) -> str:
+        """How far from the optimum it ended."""
+        converged, tol = self.convergence.get("converged"), self.convergence.get("tol")
+        last = self.history.iloc[-1].to_dict() if len(self.history) else {}
+        words = in_words(last) if last else "no certificate"
+        if converged:
+            return f"converged after {self.convergence['rounds']} rounds: {words}"
+        return f"not converged: {words}" + ("" if tol is None else f"; tol is {tol:g}, so all rounds would be run")
 
 
 def rehearse(
@@ -52,8 +67,26 @@ def rehearse(
         place = Path(temporary) if results is None else results
         config |= {"results": str(place), "patience": 0.0}
         grid = InProcess(component(folder, "clientapp"), sites, config)
-        component(folder, "serverapp")(grid, Context(0, 0, {}, RecordDict(), config))
-        return Rehearsal(_history(place / "history.csv"), pd.read_csv(place / "events.csv", keep_default_na=False))
+        out = nullcontext() if results is not None else redirect_stdout(_WithoutPlace(sys.stdout, str(place)))
+        with out:
+            component(folder, "serverapp")(grid, Context(0, 0, {}, RecordDict(), config))
+        events = pd.read_csv(place / "events.csv", keep_default_na=False)
+        report = json.loads((place / "report.json").read_text())
+        return Rehearsal(_history(place / "history.csv"), events, report["convergence"])
+
+
+class _WithoutPlace(io.TextIOBase):
+    """A screen that leaves out lines about a folder which is gone afterwards."""
+
+    def __init__(self, screen: Any, place: str):
+        self.screen, self.place = screen, place
+
+    def write(self, text: str) -> int:
+        self._muted = self.place in text or (text == "\n" and getattr(self, "_muted", False))
+        return len(text) if self._muted else self.screen.write(text)
+
+    def flush(self) -> None:
+        self.screen.flush()
 
 
 def _history(file: Path) -> pd.DataFrame:
@@ -81,14 +114,15 @@ def _nodes(sites: str | int, files: list[Path]) -> dict[str, dict[str, Any]]:
 
 
 def _check_columns(files: Sequence[Path]) -> None:
-    """Files of different sites must have the same columns in the same order: models only see numbers."""
+    """Files of different sites must have the same columns; their order does not matter."""
     headers = {file: _columns(file) for file in files if file.name.lower().endswith(TABLES)}
     first = next(iter(headers), None)
     for file, columns in headers.items():
-        if first is not None and columns != headers[first]:
-            differ = [f"{a!r} and {b!r}" for a, b in zip(headers[first], columns, strict=False) if a != b]
-            what = differ[0] if differ else f"{len(headers[first])} and {len(columns)} of them"
-            raise ValueError(f"rehearse: {first} and {file} must have the same columns in the same order, got {what}")
+        if first is not None and sorted(columns) != sorted(headers[first]):
+            missing, more = sorted(set(headers[first]) - set(columns)), sorted(set(columns) - set(headers[first]))
+            said = [f"{file} lacks {missing[0]!r}"] if missing else []
+            said += [f"{file} has {more[0]!r}, which {first} has not"] if more else []
+            raise ValueError(f"rehearse: all files must have the same columns; {' and '.join(said)}")
 
 
 def _columns(file: Path) -> list[str]:

@@ -7,14 +7,19 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from flwr.app import Context, Message, MessageType
+from flwr.app import Context, Message, MessageType, RecordDict
 
 from fedlocal.deploy.folder import component, run_config
+from fedlocal.deploy.preflight import check_address, check_files
 from fedlocal.deploy.talk import talk_plainly
-from fedlocal.engines.flower.client import site_name
+from fedlocal.engines.flower.client import SiteApp
 from fedlocal.engines.flower.jobs import PREFIX
+from fedlocal.engines.flower.policy import FILE as POLICY_FILE
+from fedlocal.engines.flower.policy import Refused
 from fedlocal.engines.flower.resident import run_site
+from fedlocal.engines.flower.site import site_name
 
 log = logging.getLogger("fedlocal")
 Say = Callable[..., None]
@@ -48,9 +53,7 @@ class Connection:
             raise ValueError(
                 "site: give --root-certificates, or --insecure where nobody can listen (this machine alone)"
             )
-        for option, path in (("--root-certificates", self.root_certificates), ("--key", self.key)):
-            if path is not None and not path.is_file():
-                raise ValueError(f"site: {option}: there is no file {path}")
+        check_files(self.root_certificates, self.key)
         safe = ["--insecure"] if self.insecure else ["--root-certificates", str(self.root_certificates)]
         return ["--superlink", self.superlink, *safe] + (
             ["--auth-supernode-private-key", str(self.key)] if self.key else []
@@ -79,13 +82,21 @@ def _quoted(name: str, value: str) -> str:
     return f'"{value}"'
 
 
-def node_values(name: str | None, data: Path | None, partition: int | None) -> dict[str, str | int]:
-    """What the site's app is told of this site."""
+def node_values(
+    name: str | None, data: Path | None, partition: int | None, policy: Path | None = None
+) -> dict[str, str | int]:
+    """What the site's app is told of this site. The policy is policy.toml beside the data, unless another is given."""
     if name is None and partition is None:
         raise ValueError("site: say which one with --site NAME, or with --partition NUMBER for an experiment's app")
     if data is not None and not data.is_file():
         raise ValueError(f"site: --data: there is no file {data}")
-    values = {"site": name, "data": None if data is None else str(data.resolve()), "partition-id": partition}
+    values: dict[str, str | int | None] = {"site": name, "partition-id": partition}
+    if data is not None:
+        values |= {"data": str(data.resolve()), "record": f"{data.resolve()}.record.jsonl"}
+        beside = data.resolve().with_name(POLICY_FILE)
+        policy = beside if policy is None and beside.is_file() else policy
+    if policy is not None:
+        values["policy"] = str(Path(policy).resolve())
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -105,8 +116,12 @@ def run(folder: Path, node: dict[str, str | int], connection: Connection, say: S
     yet, and one that died counts as connected for up to a minute."""
     arguments = [*connection.arguments(), "--node-config", node_config(node)]
     check_place(folder, node)
-    app = told(component(folder, "clientapp"), say)
     talk_plainly()
+    own = component(folder, "clientapp")
+    show_site(own, node, say)
+    if waits := check_address(connection.superlink, connection.root_certificates):
+        say(waits)
+    app = told(own, say)
     while True:
         ear = Ear(connection.superlink, say)
         say(f"connecting to {connection.superlink}")
@@ -121,8 +136,8 @@ def run(folder: Path, node: dict[str, str | int], connection: Connection, say: S
             say("Flower's node ended; its last words:\n" + "\n".join(ear.lines))
             return 1
         say(
-            "refused: either the coordinator has not registered this site's key, or this site died and still counts as "
-            f"connected for up to a minute; trying again in {PAUSE:g} s"
+            "refused: the coordinator has not registered this site's key, or another process is connected with the same key, or "
+            f"this site died and still counts as connected for up to a minute; trying again in {PAUSE:g} s"
             if ear.refused
             else f"the connection ended; trying again in {PAUSE:g} s"
         )
@@ -133,14 +148,43 @@ def run(folder: Path, node: dict[str, str | int], connection: Connection, say: S
             return INTERRUPTED
 
 
+def show_site(app: Any, node: dict[str, str | int], say: Say) -> None:
+    """Read the site's data, hold them against its policy, and show both before anything is sent."""
+    if not isinstance(app, SiteApp):
+        return
+    try:
+        found = app.check(Context(0, 0, dict(node), RecordDict(), {}))
+    except Refused as error:
+        raise ValueError(f"site: its policy does not allow these data to take part: {error}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"site: the data cannot be used: {error}") from None
+    columns = "" if found["columns"] is None else f", {len(found['columns'])} columns: {', '.join(found['columns'])}"
+    say(f"{found['rows']} rows{columns}")
+    if found["moments"] is not None:
+        missing = found["rows"] - found["moments"].present.astype(int)
+        for name, count in zip(found["columns"] or (), missing, strict=False):
+            if count and name not in found["left out"]:
+                say(f"{name}: {count} of {found['rows']} values are missing, and count as the mean of all sites")
+    if found["left out"]:
+        say(f"left out, for too few rows differ in them: {', '.join(found['left out'])}")
+    say(
+        f"the policy of this site ({node.get('policy', 'the usual one; a file policy.toml beside the data changes it')}):"
+    )
+    for line in found["policy"].describe():
+        say(f"  {line}")
+    if "record" in node:
+        say(f"what is asked and answered is written to {node['record']}")
+
+
 def told(app: Answer, say: Say) -> Answer:
-    """The same app; what is asked of it is said."""
+    """The same app; what is asked of it is said when it begins, and how it went when it ends."""
 
     def answer(message: Message, context: Context) -> Message:
-        began = time.monotonic()
+        began, what = time.monotonic(), f"{site_name(context)}: {question(message)}"
+        say(f"{what} ...")
         reply = app(message, context)
-        said = f"failed: {reply.error.reason}" if reply.has_error() else f"{time.monotonic() - began:.1f} s"
-        say(f"{site_name(context)}: {question(message)}: {said}")
+        said = f"not answered: {reply.error.reason}" if reply.has_error() else f"{time.monotonic() - began:.1f} s"
+        say(f"{what}: {said}")
         return reply
 
     return answer
@@ -153,8 +197,11 @@ def question(message: Message) -> str:
         round_ = config.get(f"{PREFIX}round")
         return f"local steps of round {round_ + 1}" if isinstance(round_, int) else "local steps"
     if message.metadata.message_type.startswith(MessageType.EVALUATE):
-        return "loss of the model on the rows of this site"
-    return "moments of the columns" if config.get("moments") else "who is there, with how many rows and columns"
+        return "sum for the duality gap" if "conjugate.shift" in config else "loss and gradient of the model"
+    kinds = {"moments": "moments of the columns", "curvature": "curvature of the loss", "notice": "a notice"}
+    return next(
+        (what for name, what in kinds.items() if config.get(name)), "who is there, with how many rows and columns"
+    )
 
 
 @dataclass

@@ -7,6 +7,7 @@ from fedlocal import checks
 from fedlocal.engines.plan import WEIGHTS
 
 OWNER = "deploy"
+AGGREGATES = ("mean", "median", "trimmed", "norm-bounded")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 
 
@@ -28,12 +29,14 @@ class Wish:
     batch_size: int | None = None
     weights: str | None = None
     min_clients: int | None = None
+    tol: float | None = None
+    aggregate: str | None = None
     standardize: bool = True
     seed: int = 0
     address: str = "coordinator.example.org:8000"
 
     def __post_init__(self) -> None:
-        for name in ("client_step_size", "server_step_size"):
+        for name in ("client_step_size", "server_step_size", "tol"):
             if getattr(self, name) is not None:
                 checks.number(OWNER, option(name), getattr(self, name), above=0)
         for name in ("l1", "l2"):
@@ -42,6 +45,8 @@ class Wish:
         for name in ("rounds", "local_steps", "local_epochs", "batch_size", "min_clients"):
             if getattr(self, name) is not None:
                 checks.whole(OWNER, option(name), getattr(self, name))
+        if self.aggregate is not None:
+            checks.choice(OWNER, "--aggregate", self.aggregate, AGGREGATES)
         if self.weights is not None:
             checks.choice(OWNER, "--weights", self.weights, WEIGHTS)
         if self.local_steps is not None and self.local_epochs is not None:

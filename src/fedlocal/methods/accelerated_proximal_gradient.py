@@ -1,6 +1,6 @@
 """AcceleratedProximalGradient: FISTA with adaptive restart, where clients only compute gradients."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
@@ -13,8 +13,8 @@ from fedlocal.regularizers import Zero
 
 class ExtrapolatedState(NamedTuple):
     x: Params  # the solution
-    z: Params  # the extrapolated point, where clients compute gradients; all that is sent to them
-    t: Scalar  # grows with the rounds since the last restart; stays on the server, since restarts depend on the data
+    z: Params  # the extrapolated point, where clients compute gradients
+    t: Any  # grows with the rounds since the last restart; stays on the server, since restarts depend on the data
 
 
 class AcceleratedProximalGradient(LocalMethod):
@@ -52,16 +52,16 @@ class AcceleratedProximalGradient(LocalMethod):
     def init(self, x0: Params) -> ExtrapolatedState:
         return ExtrapolatedState(x0, x0, jnp.ones((), optax.tree.dtype(x0, "promote")))
 
-    def broadcast(self, server: ExtrapolatedState) -> Params:
-        return server.z
+    def broadcast(self, server: ExtrapolatedState) -> ExtrapolatedState:
+        return server._replace(t=())
 
-    def start(self, server: Params, memory: Memory) -> GradientSum:
-        return GradientSum.at(server)
+    def start(self, server: ExtrapolatedState, memory: Memory) -> GradientSum:
+        return GradientSum.at(server.z)
 
     def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
         return client.add(grad_fn)
 
-    def finish(self, server: Params, client: GradientSum) -> tuple[Params, Memory]:
+    def finish(self, server: ExtrapolatedState, client: GradientSum) -> tuple[Params, Memory]:
         return client.mean(), ()
 
     def update(self, server: ExtrapolatedState, mean_message: Params) -> ExtrapolatedState:

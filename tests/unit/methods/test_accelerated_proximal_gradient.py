@@ -60,16 +60,17 @@ def test_each_step_size_of_a_vmap_restarts_on_its_own(dtype: Any):
             np.testing.assert_allclose(many[i], one, rtol=0, atol=50 * np.finfo(dtype).eps)
 
 
-def test_only_the_extrapolated_point_is_sent():
+def test_points_are_sent_and_no_momentum():
     """A restart depends on the data, so t must not travel: replies hold numbers that no data entered as they are."""
     method, x0 = AcceleratedProximalGradient(0.05, L1), start(False)
     letters = Letters(method, x0)
     server = method.init(x0)._replace(z={"weights": np.full((2, 3), 5.0), "intercept": np.array(7.0)})
     down = letters.down(method.broadcast(server))
     assert down.numbers == {}
-    assert list(down.arrays) == ["x/intercept", "x/weights"]
-    assert (down.arrays["x/weights"] == 5).all()
-    assert down.arrays["x/intercept"].tolist() == [7]
+    assert list(down.arrays) == ["x/intercept", "x/weights", "z/intercept", "z/weights"]
+    assert (down.arrays["z/weights"] == 5).all()
+    assert down.arrays["z/intercept"].tolist() == [7]
+    np.testing.assert_array_equal(method.solution(method.broadcast(server))["weights"], x0["weights"])
 
 
 def hospitals() -> fl.problems.Logistic:

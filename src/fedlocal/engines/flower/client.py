@@ -88,7 +88,7 @@ def client_app(
     sites: dict[Any, Site] = {}
 
     def site_of(context: Context) -> Site:
-        key = (context.node_id, site_name(context), context.node_config.get("record"))
+        key = (site_name(context), context.node_config.get("record"), context.node_config.get("policy"))
         if key not in sites:
             record = context.node_config.get("record")
             kept = SiteRecord(None if record is None else str(record))

@@ -15,12 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
-from flwr.app import Context, Error, Message
+from flwr.app import Context, Error, Message, MessageType
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
@@ -32,7 +32,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 POLL_SECONDS = 0.2
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
-ONE_AT_A_TIME = threading.Lock()  # apps need not know of threads
+ONE_AT_A_TIME = threading.Lock()  # one message is worked on, whoever else is asked who he is
 Answer = Callable[[Message, Context], Message]  # a ClientApp, for example
 log = logging.getLogger("fedlocal")
 
@@ -89,7 +89,8 @@ def _answer(app: Answer, address: str, token: str) -> None:
     try:
         message, context, _, _ = pull_task_input(client)
         try:
-            with ONE_AT_A_TIME:
+            is_short = message.metadata.message_type.startswith(MessageType.QUERY)  # a site at work stays answerable
+            with nullcontext() if is_short else ONE_AT_A_TIME:
                 reply = app(message, context)
         except Exception as error:
             log.exception("the message was not answered")

@@ -81,7 +81,10 @@ class Site:
         if key not in self._rare:
             if problem is None:
                 problem = self.problem_for_node(context)
-            self._rare = {key: site_rows.rare_columns(self.policy, problem)}
+            rare = site_rows.rare_columns(self.policy, problem)
+            if self.moments_for_node is not None:  # of columns with a few values no moments are given
+                rare = np.union1d(rare, np.flatnonzero(self.moments_for_node(context).present == 0))
+            self._rare = {key: rare}
         return self._rare[key]
 
     def scaling(self, context: Context, config: Mapping[str, Any]) -> Scaling | None:

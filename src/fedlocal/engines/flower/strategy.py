@@ -140,8 +140,8 @@ class Strategy(FedAvg):
         self._late = LateSites()
         self._answered: dict[str, tuple[str, str]] = {}  # every site's last answer and the state it was to
         self._suspected: set[str] = set()
-        self._grid: Grid | None = None  # of the last evaluation
-        self._assessed: dict[str, Message] = {}  # the replies to it
+        self._grid: Grid | None = None  # whose replies nobody has examined
+        self._assessed: dict[str, Message] = {}  # the replies to the last evaluation
         self.no_gap_because: str | None = None
         self.train_metrics: dict[int, MetricRecord] = {}  # by round
 
@@ -188,7 +188,7 @@ class Strategy(FedAvg):
             self._asked = []
             return []
         state = records.to_record(self.coordinator.letter.arrays)
-        online, self._grid = self.roll.online(grid), grid
+        online = self.roll.online(grid)
         ready = [site for site in sorted(online) if not self.standardize or site in self.moments.of]
         named = ConfigRecord({**config, CERTIFICATE: True})
         self._asked = [(self._message(state, named, site, online[site], MessageType.EVALUATE), site) for site in ready]
@@ -301,6 +301,7 @@ class Strategy(FedAvg):
 
     def prepare(self, grid: Grid, timeout: float) -> None:
         """Meet the sites, learn shapes and moments, and begin: at the starting point or at the checkpoint."""
+        self._grid = grid
         if self._coordinator is not None:
             return
         self.timeout = timeout
