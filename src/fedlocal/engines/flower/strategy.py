@@ -142,6 +142,7 @@ class Strategy(FedAvg):
         self._grid: Grid | None = None  # whose replies nobody has examined
         self._assessed: dict[str, Message] = {}  # the replies to the last evaluation
         self.no_gap_because: str | None = None
+        self.began = False  # whether this run, and no other, may write its results
         self.train_metrics: dict[int, MetricRecord] = {}  # by round
 
     # what Flower calls
@@ -289,6 +290,7 @@ class Strategy(FedAvg):
             return
         self.timeout = self.preparation.timeout = timeout
         again = self.diary.take_up(self._identity())
+        self.began = True
         if self.finished and self.history and self.history[-1]["round"] == self.done:
             what = f"all {self.done} rounds were done" if self.done >= self.schedule.rounds else "the run had converged"
             log.info("%s before; nothing is left to do", what)
