@@ -120,6 +120,12 @@ class FederatedModel(BaseEstimator):
             )
         if pd.isna(labels).any():
             raise ValueError(f"{self._name}: sites must be known for every example, got a missing label")
+        odd = labels[~np.isfinite(labels) | (labels != np.floor(labels))] if labels.dtype.kind == "f" else labels[:0]
+        if odd.size:
+            raise ValueError(
+                f"{self._name}: sites must name a site per row, as text or whole numbers, got {odd[0]:g}; "
+                "did you mean sample_weight=?"
+            )
         try:
             self.sites_, codes = np.unique(labels, return_inverse=True)
         except TypeError:

@@ -98,7 +98,7 @@ class FederatedRegressorCV(FederatedRegressor, ABC):
     def _ratio(self) -> float:
         """The share of the l1 norm in the penalty."""
 
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedRegressorCV":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedRegressorCV":
         """Choose alpha, then fit to all examples; arguments as in `FederatedLasso.fit`."""
         weighted = sample_weight is not None
         X, y = self._validated(X, y)
@@ -188,7 +188,7 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
     cv: Any = None
     scoring: Any = None
 
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegressionCV":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegressionCV":
         """Choose C, then fit to all examples; arguments as in `FederatedLogisticRegression.fit`."""
         if not isinstance(self.penalty, str):
             raise ValueError(

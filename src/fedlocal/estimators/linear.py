@@ -42,7 +42,7 @@ class PenalizedRegressor(FederatedRegressor, ABC):
     def _psi(self) -> Regularizer | Separable:
         """The penalty of the weights."""
 
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "PenalizedRegressor":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "PenalizedRegressor":
         """Fit to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, y = self._validated(X, y)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
