@@ -94,6 +94,8 @@ def demo(
 
     try:
         run(directory, seed, console)
+    except OSError as error:
+        _say_and_stop(error)
     except KeyboardInterrupt:
         console.print("stopped; run it again for all figures")
         raise typer.Exit(130) from None

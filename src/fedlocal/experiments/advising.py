@@ -12,7 +12,7 @@ from rich.syntax import Syntax
 from fedlocal.data import load
 from fedlocal.data.files import Examples, read_examples
 from fedlocal.data.sets import CATALOGUE
-from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.engines.checkpoint import check_writable, write_atomically
 from fedlocal.federated_data import FederatedData
 from fedlocal.problems import LeastSquares, Logistic
 from fedlocal.provenance import provenance
@@ -43,6 +43,7 @@ class Wish:
 
 def advise_data(wish: Wish, directory: Path, console: Console) -> Advice:
     """Print and keep the advice for a data set."""
+    check_writable(directory / "run.py", "give --directory a folder that can be written")
     examples = _read(wish)
     problem = TASKS[wish.task](_federated(wish, examples), l2=wish.l2)
     console.print(
@@ -59,7 +60,6 @@ def advise_data(wish: Wish, directory: Path, console: Console) -> Advice:
         pilot=wish.pilot,
         seed=wish.seed,
     )
-    directory.mkdir(parents=True, exist_ok=True)
     program = _program(wish, advice, examples.sites is not None)
     write_atomically(directory / "run.py", program.encode())
     write_atomically(directory / "advice.csv", advice.table().to_csv(index=False).encode())
