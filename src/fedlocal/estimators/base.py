@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight
 from fedlocal import checks
 from fedlocal.certificates import Certificate
 from fedlocal.core import Regularizer, Separable
+from fedlocal.data.moments import UnitError
 from fedlocal.estimators.fits import Fit
 from fedlocal.estimators.local_rounds import METHODS, SMOOTH, LocalWork
 from fedlocal.estimators.losses import Loss
@@ -60,16 +61,13 @@ class FederatedModel(BaseEstimator):
         if self.weights == "sites":
             own = np.bincount(sites, sample_weight)
             share = sample_weight / own[sites] / len(own)
-        return Task.of(
-            X,
-            targets,
-            share,
-            sites,
-            loss,
-            intercept=bool(self.fit_intercept),
-            standardize=bool(self.standardize),
-            tol=self.tol,
-        )
+        options: dict[str, Any] = {"intercept": bool(self.fit_intercept), "standardize": bool(self.standardize)}
+        try:
+            return Task.of(X, targets, share, sites, loss, **options, tol=self.tol)
+        except UnitError as error:
+            names = getattr(self, "feature_names_in_", None)
+            name = None if names is None else str(names[error.column])
+            raise UnitError(self._name, error.column, error.size, name) from None
 
     def _effort(self, psi: Regularizer | Separable) -> Effort:
         """How to fit, checked."""
