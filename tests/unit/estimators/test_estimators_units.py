@@ -115,3 +115,12 @@ def test_constant_columns_have_no_weight_in_any_unit(value: float):
         model = FederatedLinearRegression(standardize=standardize).fit(constant, y, sites=SITES)
         assert model.coef_[1] == 0
         assert np.abs(model.coef_[[0, 2]]).min() > 0.1
+
+
+def test_weights_with_an_infinite_sum_are_refused():
+    with pytest.raises(ValueError, match=r"^FederatedLasso: sample_weight must be at most 1e\+140, .* got 1e\+308$"):
+        FederatedLasso(0.1).fit(X, y, sample_weight=np.full(60, 1e308))
+    truth = Lasso(0.1, tol=1e-12).fit(X, y).coef_
+    for weight in (1e-300, 1e130):
+        found = FederatedLasso(0.1).fit(X, y, sample_weight=np.full(60, weight)).coef_
+        np.testing.assert_allclose(found, truth, rtol=0, atol=1e-5)
