@@ -110,6 +110,8 @@ class Site:
             raise Refused("the question has no proper moments") from None
         if len({a.shape for a in total}) != 1 or not all(np.isfinite(a).all() for a in total):
             raise Refused("the question has no proper moments")
+        plain = {name: value for name, value in config.items() if name.startswith(MOMENTS)}
+        self.check_state((context.run_id, MOMENTS), state_of({}, plain), "a run has one scaling")
         own = self.moments(context)
         if own.mean.shape != total.mean.shape:
             raise Refused(f"the question has moments of {total.mean.size} columns, this site has {own.mean.size}")
@@ -149,10 +151,10 @@ class Site:
         if plan.epochs is None and min(len(np.unique(batch)) for batch in draws.rows) < least / 2:
             raise Refused(f"a minibatch repeats a few rows; fewest_rows of the policy is {least}", "fewest_rows")
 
-    def check_state(self, place: tuple[Any, ...], state: str) -> None:
-        """A round of a run has one state: local steps and losses are asked at the same one, a dual point once."""
+    def check_state(self, place: tuple[Any, ...], state: str, rule: str = "a round has one state") -> None:
+        """A round of a run has one state, one dual point, and all rounds have one scaling."""
         if self._states.setdefault(place, state) != state:
-            raise Refused("this round was asked before, at another state", "round")
+            raise Refused(f"{rule}, and this run was asked before with another one", "round")
 
     def check_point(self, problem: AbstractProblem, x: Params) -> None:
         """Refuse a point that singles out rows."""
