@@ -404,7 +404,8 @@ class Strategy(FedAvg):
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with: all but the number of rounds and what is known only later."""
-        later = ("rounds", "examples", "columns", "tol", *(("method",) if self.choose_step_size else ()))
-        configuration = {name: value for name, value in self.configuration().items() if name not in later}
+        later = ("rounds", "examples", "columns", "tol")
         method = with_step_size(self.method, 1.0) if self.choose_step_size else self.method
-        return {**configuration, "deployed": True, "numbers of the method": fingerprint(method)}
+        configuration = {name: value for name, value in self.configuration().items() if name not in later}
+        own = {"method": " ".join(str(method).split()), "numbers of the method": fingerprint(method)}
+        return {**configuration, **own, "deployed": True}
