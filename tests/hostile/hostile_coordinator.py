@@ -114,7 +114,9 @@ class Coordinator:
             letters = Letters(self.method, x0)
             names = [name for name in letters.likes if name not in letters.numbers]
             parts = {part: _parts(state)[i] for i, part in enumerate(dict.fromkeys(n.split("/")[0] for n in names))}
-        arrays = {name: np.atleast_1d(parameters(parts[name.split("/")[0]], dtype)[name.split("/")[1]]) for name in names}
+        arrays = {
+            name: np.atleast_1d(parameters(parts[name.split("/")[0]], dtype)[name.split("/")[1]]) for name in names
+        }
         numbers = {f"number.{name}": 0.0 for name in letters.numbers}
         return RecordDict({"arrays": records.to_record(arrays), "config": ConfigRecord({**config, **numbers})})
 
