@@ -20,6 +20,7 @@ from fedlocal.engines.flower.policy import FILE as POLICY_FILE
 from fedlocal.engines.flower.policy import Refused
 from fedlocal.engines.flower.resident import run_site
 from fedlocal.engines.flower.site import site_name
+from fedlocal.engines.flower.text import clean
 
 log = logging.getLogger("fedlocal")
 Say = Callable[..., None]
@@ -189,7 +190,9 @@ def told(app: Answer, say: Say) -> Answer:
         began, what = time.monotonic(), f"{site_name(context)}: {question(message)}"
         say(f"{what} ...")
         reply = app(message, context)
-        said = f"not answered: {reply.error.reason}" if reply.has_error() else f"{time.monotonic() - began:.1f} s"
+        said = (
+            f"not answered: {clean(reply.error.reason)}" if reply.has_error() else f"{time.monotonic() - began:.1f} s"
+        )
         say(f"{what}: {said}")
         return reply
 

@@ -22,7 +22,7 @@ from fedlocal.engines.flower.question import Question, parameters_of
 from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, METRICS, WEIGHT
 from fedlocal.engines.flower.site import ProblemForNode, Site, policy_of, site_name, state_of
 from fedlocal.engines.flower.site_record import CURVATURE, EVALUATE, HELLO, MOMENTS, TRAIN, SiteRecord
-from fedlocal.engines.flower.text import clean
+from fedlocal.engines.flower.text import clean, traceback_of
 from fedlocal.engines.flower.walk import local_round
 
 MEMORY, BEFORE, LAST = "fedlocal-memory", "fedlocal-memory-before", "fedlocal-last"  # kept between messages
@@ -140,11 +140,7 @@ def _train(question: Question, context: Context) -> RecordDict:
     """One round on this site."""
     question.open(context)
     site, job, method, problem = question.site, question.job, question.method, question.problem
-    try:
-        plan = job.plan(problem)
-    except ValueError as error:  # about the settings and the number of rows, which the coordinator knows
-        raise Refused(str(error)) from None
-    site.check_batches(problem, plan, job.round)
+    plan = site.plan(job, problem)
     memory = before = _memory(context, job.round, method.init_memory(question.x0))
     site.check_point(problem, method.primal(method.start(question.sent, memory)))
     site.spend(TRAIN, context.run_id, job.round, question.state)
@@ -205,7 +201,7 @@ def _discreet(site_of: Callable[[Context], Site], kind: str) -> Callable[..., Ca
                 _note_refusal(site_of, context, kind, error)
             except Exception as error:
                 reason = f"{type(error).__name__}; the log of the site says more"
-                log.exception("%s: the message was not answered", site_name(context))
+                log.error("%s: the message was not answered\n%s", site_name(context), traceback_of(error))
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
         return reply

@@ -22,7 +22,10 @@ FACTORS = ("positive", "negative", "shift")  # slopes u become factor(sign of u)
 
 
 def optimality(problem: AbstractProblem, x: Params) -> tuple[Params, dict[str, Any]]:
-    """grad F_m(x), and for linear models the sums of slopes that a duality gap needs; in float64."""
+    """grad F_m(x), and for linear models the sums of slopes that a duality gap needs; in float64.
+
+    The sum of the positive slopes of squares is not given: its kinks would tell every residual.
+    """
     with jax.enable_x64(True):
         x = jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), x)
         gradient = jax.device_get(_gradient(problem, x))
@@ -30,6 +33,7 @@ def optimality(problem: AbstractProblem, x: Params) -> tuple[Params, dict[str, A
             return gradient, {}
         assert isinstance(problem, LinearProblem)
         positive, squares = (float(a) for a in _slope_sums(problem, x))
+        positive = 0.0 if isinstance(problem, LeastSquares) else positive
         l2 = 0.0 if problem.l2 is None else float(problem.l2)
         return gradient, {"positive": positive, "squares": squares, "l2": l2}
 
@@ -40,7 +44,8 @@ def conjugate_mean(problem: AbstractProblem, x: Params, config: Mapping[str, Any
         raise Refused(f"{type(problem).__name__} has no conjugate here")
     factors: list[Any] = [config.get(f"{CONJUGATE}{name}") for name in FACTORS]
     fine = all(isinstance(a, float) and np.isfinite(a) for a in factors) and all(0 <= a <= 1 for a in factors[:2])
-    if not fine or (factors[2] and not isinstance(problem, LeastSquares)):
+    squares = isinstance(problem, LeastSquares)
+    if not fine or (factors[0] != factors[1] if squares else factors[2] != 0):
         raise Refused("the question has no proper factors of the slopes")
     with jax.enable_x64(True):
         x = jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), x)

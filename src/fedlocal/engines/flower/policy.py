@@ -31,6 +31,8 @@ class Policy(BaseModel):
     Args:
         fewest_rows: rows that the site must have, rows of every minibatch, and rows that matter in effect to a gradient.
         smallest_share: the share of the site's rows that the minibatches of a round draw at least.
+        secret_draws: whether minibatches are drawn with a secret of the site in place of the run's seed. From minibatches that
+            the coordinator knows, as many as there are rows, it could compute every row.
         smallest_cell: a column in which fewer rows than this differ from the usual value is left out at this site.
         most_parameters_per_row: numbers in the model per row of the site.
         largest_loss: the loss of a model on the site's rows, as a multiple of the loss of the zero model.
@@ -50,6 +52,7 @@ class Policy(BaseModel):
 
     fewest_rows: int = Field(default=10, ge=1)
     smallest_share: float = Field(default=0.1, ge=0, le=1000)
+    secret_draws: bool = True
     smallest_cell: int = Field(default=3, ge=1)
     most_parameters_per_row: float = Field(default=0.33, gt=0)
     largest_loss: float = Field(default=2.0, gt=0)
@@ -66,6 +69,7 @@ class Policy(BaseModel):
         return cls(
             fewest_rows=1,
             smallest_share=0.0,
+            secret_draws=False,
             smallest_cell=1,
             most_parameters_per_row=math.inf,
             largest_loss=math.inf,
@@ -93,6 +97,7 @@ class Policy(BaseModel):
         said = {
             "fewest_rows": "the site has at least so many rows, so has every minibatch, and in effect every gradient",
             "smallest_share": "of the site's rows are drawn in a round at least, where steps take minibatches",
+            "secret_draws": "minibatches are drawn with a secret of the site, not with the run's seed",
             "smallest_cell": "a column in which fewer rows differ from its usual value is left out here",
             "most_parameters_per_row": "numbers in the model per row at most",
             "largest_loss": "times the loss of the zero model is the worst model that is answered",

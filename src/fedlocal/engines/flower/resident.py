@@ -28,6 +28,8 @@ from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
+from fedlocal.engines.flower.text import traceback_of
+
 POLL_SECONDS = 0.2
 # A SuperNode whose site is gone must not go on taking messages that nobody answers: Linux ends it (prctl's PR_SET_PDEATHSIG).
 # By a program of its own and not between fork and exec, for JAX has threads by then.
@@ -98,7 +100,7 @@ def _answer(app: Answer, address: str, token: str) -> None:
             with nullcontext() if is_short else ONE_AT_A_TIME:
                 reply = app(message, context)
         except Exception as error:
-            log.exception("the message was not answered")
+            log.error("the message was not answered\n%s", traceback_of(error))
             reason = f"{type(error).__name__}; the log of the site says more"
             reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
         push_message(client, reply, context)

@@ -2,11 +2,13 @@
 
 import hashlib
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,8 +50,9 @@ class Site:
     record: SiteRecord
     _problems: dict[Any, tuple[Any, AbstractProblem]] = field(default_factory=dict)  # one per precision, and its making
     _columns: dict[Any, tuple[np.ndarray, Moments | None]] = field(default_factory=dict)  # the rare ones, and moments
-    _facts: dict[Any, float] = field(default_factory=dict)  # curvatures and losses of the zero model, by problem
+    _facts: dict[Any, tuple[Any, float]] = field(default_factory=dict)  # curvatures and losses of the zero model
     _states: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what was sent in which round of which run
+    _spending: threading.Lock = field(default_factory=threading.Lock)  # short questions are answered side by side
 
     def problem(self, context: Context, scaling: Scaling | None = None) -> AbstractProblem:
         """The site's losses, without columns that are too rare. The data are read once per run and scaling."""
@@ -94,11 +97,10 @@ class Site:
         """A number of a problem, found once while the problem is in use."""
         key = (name, id(problem))
         if key not in self._facts:
-            self._facts = {
-                k: v for k, v in self._facts.items() if any(k[1] == id(p) for _, p in self._problems.values())
-            }
-            self._facts[key] = find(problem)
-        return self._facts[key]
+            in_use = {id(p) for _, p in self._problems.values()}
+            self._facts = {k: v for k, v in self._facts.items() if k[1] in in_use}
+            self._facts[key] = (problem, find(problem))  # the problem is kept, so that no other gets its id
+        return self._facts[key][1]
 
     def scaling(self, context: Context, config: Mapping[str, Any]) -> Scaling | None:
         """The scaling that the moments in a question give; refused where the site's own moments contradict them."""
@@ -129,7 +131,19 @@ class Site:
             largest = 1 / self._fact("curvature", problem, site_rows.curvature) if chosen else None
             self.agreement.check(self.policy, description, job, largest)
 
-    def check_batches(self, problem: AbstractProblem, plan: Plan, r: int) -> None:
+    def plan(self, job: Job, problem: AbstractProblem) -> Plan:
+        """The site's part of a round; its minibatches are secret unless the policy says otherwise."""
+        try:
+            plan = job.plan(problem)
+        except ValueError as error:  # about the settings and the number of rows, which the coordinator knows
+            raise Refused(str(error)) from None
+        if self.policy.secret_draws:
+            numbers = self.record.draw_numbers(job.seed, job.client)
+            plan = eqx.tree_at(lambda p: (p.seed, p.first), plan, numbers)
+        self._check_batches(problem, plan, job.round)
+        return plan
+
+    def _check_batches(self, problem: AbstractProblem, plan: Plan, r: int) -> None:
         """Refuse minibatches of too few rows, or that show a small part of the rows again and again."""
         if plan.batch_size is None or problem.sizes() is None:
             return
@@ -150,6 +164,13 @@ class Site:
             )
         if plan.epochs is None and min(len(np.unique(batch)) for batch in draws.rows) < least / 2:
             raise Refused(f"a minibatch repeats a few rows; fewest_rows of the policy is {least}", "fewest_rows")
+        last = rows % plan.batch_size
+        if plan.epochs is not None and 0 < last < min(least, rows):
+            raise Refused(
+                f"the last minibatch of an epoch has {last} of {rows} rows; fewest_rows of the policy is {least}. Another "
+                "batch_size leaves more",
+                "fewest_rows",
+            )
 
     def check_state(self, place: tuple[Any, ...], state: str, rule: str = "a round has one state") -> None:
         """A round of a run has one state, one dual point, and all rounds have one scaling."""
@@ -162,8 +183,9 @@ class Site:
 
     def spend(self, kind: str, run: int, r: int | None = None, state: str | None = None) -> None:
         """Count a question against the budget and write it down, before it is answered."""
-        self.record.check(self.policy, kind, state)
-        self.record.note(kind, run, r, state)
+        with self._spending:
+            self.record.check(self.policy, kind, state)
+            self.record.note(kind, run, r, state)
 
 
 def _contradicted(own: Moments, total: Moments, included: bool) -> np.ndarray:

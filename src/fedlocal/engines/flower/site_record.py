@@ -27,6 +27,7 @@ class SiteRecord:
         self.path = None if path is None else Path(path)
         self._file: Any = None
         self._key = b""
+        self._draws_key = secrets.token_bytes(32)  # that of the file, where there is one
         self._answers = 0
         self._states: dict[str, set[Hashable]] = {TRAIN: set(), EVALUATE: set()}
         if self.path is not None:
@@ -56,6 +57,11 @@ class SiteRecord:
         """A short name of the data that only this site can make; empty without a file to keep the secret in."""
         return hmac.new(self._key, content.encode(), "blake2b").hexdigest()[:32] if self._key else ""
 
+    def draw_numbers(self, seed: int, client: int) -> tuple[int, int]:
+        """A seed and a client's number in place of these, below 2^31 each: always the same, and known to this site alone."""
+        digest = hmac.new(self._draws_key, f"draws {seed} {client}".encode(), "blake2b").digest()
+        return int.from_bytes(digest[:4]) >> 1, int.from_bytes(digest[4:8]) >> 1
+
     def _open(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +74,7 @@ class SiteRecord:
         if not self._key:
             self._key = secrets.token_bytes(32)
             self._write({"secret": self._key.hex()})
+        self._draws_key = self._key
 
     def _load(self, content: bytes) -> None:
         lines = content.split(b"\n")

@@ -1,5 +1,6 @@
 """Text from another machine is data: it is shown on one line, without control characters, and not at any length."""
 
+import traceback
 import unicodedata
 
 LONGEST = 500  # characters
@@ -17,3 +18,9 @@ def clean(text: object, longest: int = LONGEST) -> str:
     text = str(text)[: longest + 1]
     shown = "".join("?" if unicodedata.category(c)[0] in "CZ" and c != " " else c for c in text)
     return shown if len(shown) <= longest else f"{shown[:longest]} ..."
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of an error as it may be printed. Its text may quote another machine, so every line of it is marked."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return "\n".join(f"  | {clean(line)}" for line in lines)
