@@ -93,11 +93,16 @@ def node_values(
     values: dict[str, str | int | None] = {"site": name, "partition-id": partition}
     if data is not None:
         values |= {"data": str(data.resolve()), "record": f"{data.resolve()}.record.jsonl"}
-        beside = data.resolve().with_name(POLICY_FILE)
-        policy = beside if policy is None and beside.is_file() else policy
+        policy = policy_beside(data) if policy is None else policy
     if policy is not None:
         values["policy"] = str(Path(policy).resolve())
     return {name: value for name, value in values.items() if value is not None}
+
+
+def policy_beside(data: Path) -> Path | None:
+    """The policy of a site's data, where there is a file of it."""
+    beside = data.resolve().with_name(POLICY_FILE)
+    return beside if beside.is_file() else None
 
 
 def check_place(folder: Path, node: dict[str, str | int]) -> None:
