@@ -94,6 +94,8 @@ def demo(
 
     try:
         run(directory, seed, console)
+    except OSError as error:
+        _say_and_stop(error)
     except KeyboardInterrupt:
         console.print("stopped; run it again for all figures")
         raise typer.Exit(130) from None
@@ -194,13 +196,23 @@ def advise(
         bool, typer.Option("--pilot", help="Run the best methods and let the measurement decide.")
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Everything random is a function of this number.")] = 0,
+    standardize: Annotated[
+        bool | None,
+        typer.Option(
+            "--standardize/--no-standardize",
+            help="Bring columns to mean 0 and variance 1 first (sparse ones only to variance 1), with empty cells at the mean, "
+            "as deploy does. Files are standardised if left out, data sets of `fedlocal data list` are not.",
+        ),
+    ] = None,
     directory: Annotated[Path, typer.Option(help="Where table, figure and program go.")] = Path("advice"),
 ) -> None:
     """Say which method, step size and number of local steps to use on a data set, and how sure that is."""
     from fedlocal.experiments.advising import Wish, advise_data
 
     try:
-        wish = Wish(data, rounds, task.value, target, sites, clients, l2, l1, local_steps, batch_size, pilot, seed)
+        wish = Wish(
+            data, rounds, task.value, target, sites, clients, l2, l1, local_steps, batch_size, pilot, seed, standardize
+        )
         advise_data(wish, directory, console)
     except (ValueError, TypeError, OSError) as error:
         _say_and_stop(error)

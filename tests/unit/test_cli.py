@@ -1,6 +1,8 @@
 """The command line."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -61,3 +63,27 @@ def test_studies_leave_figure_table_and_provenance(tmp_path: Path, monkeypatch: 
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert len(pd.read_csv(tmp_path / f"{name}.csv")) > 5
         assert "configuration" in json.dumps(json.loads((tmp_path / f"{name}.json").read_text()))
+
+
+@pytest.mark.parametrize("command", [["demo"], ["run", "lasso-3"], ["advise", "a9a", "--rounds", "5"]])
+def test_a_folder_that_cannot_be_written_is_one_sentence_before_the_work(tmp_path: Path, command: list[str]):
+    """A folder below a file cannot be made, not even by root."""
+    (tmp_path / "file").touch()
+    result = runner.invoke(app, [*command, "--directory", str(tmp_path / "file" / "results")])
+    assert result.exit_code == 2, result.output
+    said = result.output.replace("\n", "")
+    assert said.startswith(f"cannot write {tmp_path}/file/results/")
+    assert said.endswith("give --directory a folder that can be written")
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = runner.invoke(app, ["run", "lasso-3", "--directory", str(tmp_path)])
+    assert result.exit_code == 2, result.output
+    said = result.output.replace("\n", "")
+    assert said.startswith(f"cannot write {tmp_path}/lasso-3-quick-")
+    assert said.endswith("provenance.json: No space left on device")

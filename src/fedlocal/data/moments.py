@@ -10,6 +10,20 @@ import scipy.sparse
 from fedlocal import checks
 
 ROUNDING = 8 * np.finfo(np.float64).eps  # a deviation this small against the mean is rounding
+TINY = np.finfo(np.float64).tiny
+SMALLEST = 1e-150  # the least deviation whose square float64 holds with all digits
+
+
+class UnitError(ValueError):
+    """A column has a unit in which float64 cannot hold the squares of its values."""
+
+    def __init__(self, owner: str, column: int, size: str, name: str | None = None):
+        self.column, self.size = column, size
+        which = f"column {column} (counted from 0)" if name is None else f"column {name!r}"
+        super().__init__(
+            f"{owner}: {which} has values so {size} that float64 cannot hold their squares; change its unit, so that they are "
+            "nearer to 1, or drop it"
+        )
 
 
 class Moments(NamedTuple):
@@ -47,7 +61,9 @@ class Moments(NamedTuple):
                 f"Moments.of: features must have at least {at_least} rows, so that they do not tell on single ones, "
                 f"got {matrix.shape[0]}; leave out this site, or lower at_least if its rows are not secret"
             )
-        moments = _of_sparse(matrix) if scipy.sparse.issparse(matrix) else _of_dense(matrix)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = _of_sparse(matrix) if scipy.sparse.issparse(matrix) else _of_dense(matrix)
+        _refuse("Moments.of", ~np.isfinite(moments.squares), "large")
         enough = moments.present >= at_least
         return cls(*(np.where(enough, field, 0.0) for field in moments))
 
@@ -60,9 +76,12 @@ class Moments(NamedTuple):
             )
         present = self.present + other.present
         share = other.present / np.maximum(present, 1)
-        apart = other.mean - self.mean
-        squares = self.squares + other.squares + apart**2 * self.present * share
-        return Moments(present, self.mean + apart * share, squares)
+        apart, both = other.mean - self.mean, (self.present > 0) & (other.present > 0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = self.squares + other.squares + np.where(both, apart, 0) ** 2 * self.present * share
+        _refuse("Moments.merge", ~np.isfinite(squares), "large")
+        differ = both & (np.abs(apart) > ROUNDING * np.maximum(np.abs(self.mean), np.abs(other.mean)))
+        return Moments(present, self.mean + apart * share, _not_zero(squares, differ))
 
     @classmethod
     def merged(cls, sites: Sequence["Moments"]) -> "Moments":
@@ -75,6 +94,7 @@ class Moments(NamedTuple):
         """What brings each column to mean zero and variance one (of n, not n - 1); constant columns get only the mean zero."""
         deviation = np.sqrt(self.squares / np.maximum(self.present, 1))
         constant = deviation <= ROUNDING * np.abs(self.mean)
+        _refuse("Moments.scaling", ~constant & (deviation < SMALLEST), "small")
         return Scaling(np.where(self.present > 0, self.mean, np.nan), np.where(constant, 1.0, deviation))
 
 
@@ -133,7 +153,10 @@ def _of_dense(matrix: np.ndarray) -> Moments:
     mean = np.zeros(matrix.shape[1])
     for _ in range(2):  # the second time adds what rounding left
         mean = mean + np.sum(matrix - mean, axis=0, where=known) / np.maximum(present, 1)
-    return Moments(present, mean, np.sum((matrix - mean) ** 2, axis=0, where=known))
+    apart = matrix - mean
+    furthest = np.max(np.abs(apart), axis=0, where=known, initial=0.0)
+    squares = np.sum(apart**2, axis=0, where=known)
+    return Moments(present, mean, _not_zero(squares, furthest > ROUNDING * np.abs(mean)))
 
 
 def _of_sparse(matrix: Any) -> Moments:
@@ -142,5 +165,18 @@ def _of_sparse(matrix: Any) -> Moments:
     mean = np.zeros(width)
     for _ in range(2):
         mean = mean + (np.bincount(columns, values - mean[columns], width) - zeros * mean) / rows
-    squares = np.bincount(columns, (values - mean[columns]) ** 2, width) + zeros * mean**2
-    return Moments(np.full(width, float(rows)), mean, squares)
+    apart = values - mean[columns]
+    squares = np.bincount(columns, apart**2, width) + zeros * mean**2
+    furthest = np.where(zeros > 0, np.abs(mean), 0.0)
+    np.maximum.at(furthest, columns, np.abs(apart))
+    return Moments(np.full(width, float(rows)), mean, _not_zero(squares, furthest > ROUNDING * np.abs(mean)))
+
+
+def _not_zero(squares: np.ndarray, differ: np.ndarray) -> np.ndarray:
+    """Sums of squares, at least the smallest number with all digits where values differ: zero would say that they do not."""
+    return np.where(differ & (squares < TINY), TINY, squares)
+
+
+def _refuse(owner: str, wrong: np.ndarray, size: str) -> None:
+    if wrong.any():
+        raise UnitError(owner, int(np.argmax(wrong)), size)

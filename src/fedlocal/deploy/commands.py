@@ -235,6 +235,10 @@ def site(
         Path | None,
         typer.Option(help="What this site answers, a TOML file; policy.toml beside the data if there is one."),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Where this site writes what it is asked; DATA.record.jsonl beside the data if left out."),
+    ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="No encryption, for one machine alone.")] = False,
 ) -> None:
     """Take part in a deployment: answer the coordinator with this copy of the app, until Ctrl-C."""
@@ -242,7 +246,7 @@ def site(
 
     try:
         connection = Connection(superlink, root_certificates, key, insecure)
-        code = run(folder, node_values(name, data, partition, policy), connection)
+        code = run(folder, node_values(name, data, partition, policy, record), connection)
     except (ValueError, OSError) as error:
         _say_and_stop(error)
     raise typer.Exit(code)

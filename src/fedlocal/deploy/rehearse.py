@@ -47,7 +47,8 @@ class Rehearsal(NamedTuple):
         words = in_words(last) if last else "no certificate"
         if converged:
             return f"converged after {self.convergence['rounds']} rounds: {words}"
-        return f"not converged: {words}" + ("" if tol is None else f"; tol is {tol:g}, so all rounds would be run")
+        rounds = self.convergence.get("rounds", 0)
+        return f"not converged after {rounds} rounds: {words}" + ("" if tol is None else f"; tol is {tol:g}")
 
 
 def rehearse(

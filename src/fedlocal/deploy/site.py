@@ -83,7 +83,11 @@ def _quoted(name: str, value: str) -> str:
 
 
 def node_values(
-    name: str | None, data: Path | None, partition: int | None, policy: Path | None = None
+    name: str | None,
+    data: Path | None,
+    partition: int | None,
+    policy: Path | None = None,
+    record: Path | None = None,
 ) -> dict[str, str | int]:
     """What the site's app is told of this site. The policy is policy.toml beside the data, unless another is given."""
     if name is None and partition is None:
@@ -92,10 +96,12 @@ def node_values(
         raise ValueError(f"site: --data: there is no file {data}")
     values: dict[str, str | int | None] = {"site": name, "partition-id": partition}
     if data is not None:
-        values |= {"data": str(data.resolve()), "record": f"{data.resolve()}.record.jsonl"}
+        record = data.with_name(f"{data.name}.record.jsonl") if record is None else record
+        values["data"] = str(data.resolve())
         policy = policy_beside(data) if policy is None else policy
-    if policy is not None:
-        values["policy"] = str(Path(policy).resolve())
+    for kind, path in (("policy", policy), ("record", record)):
+        if path is not None:
+            values[kind] = str(path.resolve())
     return {name: value for name, value in values.items() if value is not None}
 
 

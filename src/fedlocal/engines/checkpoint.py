@@ -1,10 +1,12 @@
 """Checkpoints: a run's state in one file, written atomically, free of pickle."""
 
+import errno
 import hashlib
 import io
 import json
 import os
-import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,8 @@ import jax
 import numpy as np
 
 from fedlocal import wire
+
+HEADER = {"identity": dict, "rounds": int, "extra": dict}  # what the header of a checkpoint has, by type
 
 
 class Checkpoint:
@@ -32,18 +36,20 @@ class Checkpoint:
         if read is None:
             return None
         header, arrays = read
-        return header["rounds"], wire.from_arrays(arrays, like), header["extra"]
+        try:
+            state = wire.from_arrays(arrays, like)
+        except ValueError as error:
+            raise self._foreign(error) from None
+        return header["rounds"], state, header["extra"]
 
     def read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Header and arrays of the file, which must belong to this run; None when there is no file yet."""
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as file:
-                header = json.loads(str(file["header"]))
-                arrays = {name.removeprefix("state/"): file[name] for name in file.files if name != "header"}
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise ValueError(f"checkpoint: {self.path} is not a checkpoint of fedlocal ({error})") from None
+            header, arrays = _read(self.path)
+        except Exception as error:  # foreign bytes fail in many ways inside zipfile, numpy and json
+            raise self._foreign(error) from None
         for key, value in self.identity.items():
             if header["identity"].get(key) != value:
                 was = header["identity"].get(key)
@@ -51,6 +57,21 @@ class Checkpoint:
                     f"checkpoint: {self.path} belongs to another run: {key} was {was}, now {value}; use another file"
                 )
         return header, arrays
+
+    @contextmanager
+    def resuming(self) -> Iterator[None]:
+        """Say that the file is not a checkpoint where `extra` lacks what the body looks for."""
+        try:
+            yield
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise self._foreign(error) from None
+
+    def _foreign(self, error: Exception) -> ValueError:
+        return ValueError(f"checkpoint: {self.path} is not a checkpoint of fedlocal ({error})")
+
+    def check_writable(self) -> None:
+        """Raise an OSError if the file cannot be written: before the run and not after it."""
+        check_writable(self.path, "give checkpoint= a file in a folder that can be written")
 
     def save(self, rounds: int, state: Any, extra: dict[str, Any]) -> None:
         """Replace the file in one step, so that a kill at any moment leaves the old or the new one."""
@@ -61,19 +82,62 @@ class Checkpoint:
         write_atomically(self.path, buffer.getvalue())
 
 
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and arrays of a file that may hold anything."""
+    with path.open("rb") as opened:
+        file = np.load(opened, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        header = json.loads(str(file["header"]))
+        arrays = {name.removeprefix("state/"): file[name] for name in file.files if name != "header"}
+    if not isinstance(header, dict):
+        raise ValueError("its header is not an object")
+    for name, kind in HEADER.items():
+        if type(header.get(name)) is not kind:
+            raise ValueError(f"its header has no {name} of type {kind.__name__}")
+    if header["rounds"] < 0:
+        raise ValueError(f"its header says {header['rounds']} rounds")
+    return header, arrays
+
+
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that no reader ever sees a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    """Write a file so that no reader ever sees a part of it; an OSError names the path and the reason."""
+    with _naming(path), _temporary(path) as temporary:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+
+
+def check_writable(path: Path, instead: str) -> None:
+    """Raise the OSError that `write_atomically` would raise, before the work begins; `instead` says what would work."""
+    with _naming(path, f"; {instead}"), _temporary(path) as temporary:
+        temporary.touch()
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """A file beside `path`, in a folder that is made if needed; it is gone afterwards."""
+    if path.parent.is_file():  # mkdir would say that it exists
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
+
+
+@contextmanager
+def _naming(path: Path, ending: str = "") -> Iterator[None]:
+    """Raise an OSError of the body again with its type and errno, and a message that names the path and the reason."""
+    try:
+        yield
+    except OSError as error:
+        named = type(error)(f"cannot write {path}: {error.strerror or error}{ending}")
+        named.errno = error.errno
+        raise named from error
 
 
 def fingerprint(thing: Any) -> str:

@@ -116,9 +116,12 @@ def simulate(
     saved = None if checkpoint is None else Checkpoint(checkpoint, run.identity())
     now = Moment(0, state)
     previous = saved.load(state) if saved else None
-    if previous is not None:
+    if saved is not None and previous is not None:
         now = Moment(*previous[:2])
-        run.resume(now.done, **previous[2])
+        with saved.resuming():
+            run.resume(now.done, **previous[2])
+    if saved is not None and leads(devices):
+        saved.check_writable()
     if devices is not None:
         if len(processes(devices)) > 1:
             call = {"shadow": None, **run.identity(), "rounds": rounds, "the round in the checkpoint": now.done}

@@ -96,8 +96,11 @@ def sweep(
     saved = None if checkpoint is None else Checkpoint(checkpoint, _identity(run, cells, methods))
     seconds_before, started = 0.0, time.monotonic()
     previous = saved.load(walk.states()) if saved else None
-    if previous is not None:
-        walk, seconds_before = walk.resumed(*previous), previous[2]["seconds"]
+    if saved is not None and previous is not None:
+        with saved.resuming():
+            walk, seconds_before = walk.resumed(*previous), previous[2]["seconds"]
+    if saved is not None:
+        saved.check_writable()
     for group in groups:
         group.run.recorder.resume([], seconds_before)
 

@@ -14,9 +14,11 @@ from sklearn.utils.validation import _check_sample_weight
 from fedlocal import checks
 from fedlocal.certificates import Certificate
 from fedlocal.core import Regularizer, Separable
+from fedlocal.data.moments import UnitError
 from fedlocal.estimators.fits import Fit
 from fedlocal.estimators.local_rounds import METHODS, SMOOTH, LocalWork
 from fedlocal.estimators.losses import Loss
+from fedlocal.estimators.pool import LARGEST
 from fedlocal.estimators.task import Effort, Start, Task
 from fedlocal.progress import ProgressBar
 from fedlocal.regularizers import SquaredL2, Zero
@@ -60,16 +62,13 @@ class FederatedModel(BaseEstimator):
         if self.weights == "sites":
             own = np.bincount(sites, sample_weight)
             share = sample_weight / own[sites] / len(own)
-        return Task.of(
-            X,
-            targets,
-            share,
-            sites,
-            loss,
-            intercept=bool(self.fit_intercept),
-            standardize=bool(self.standardize),
-            tol=self.tol,
-        )
+        options: dict[str, Any] = {"intercept": bool(self.fit_intercept), "standardize": bool(self.standardize)}
+        try:
+            return Task.of(X, targets, share, sites, loss, **options, tol=self.tol)
+        except UnitError as error:
+            names = getattr(self, "feature_names_in_", None)
+            name = None if names is None else str(names[error.column])
+            raise UnitError(self._name, error.column, error.size, name) from None
 
     def _effort(self, psi: Regularizer | Separable) -> Effort:
         """How to fit, checked."""
@@ -120,11 +119,21 @@ class FederatedModel(BaseEstimator):
             )
         if pd.isna(labels).any():
             raise ValueError(f"{self._name}: sites must be known for every example, got a missing label")
+        odd = labels[~np.isfinite(labels) | (labels != np.floor(labels))] if labels.dtype.kind == "f" else labels[:0]
+        if odd.size:
+            raise ValueError(
+                f"{self._name}: sites must name a site per row, as text or whole numbers, got {odd[0]:g}; "
+                "did you mean sample_weight=?"
+            )
         try:
             self.sites_, codes = np.unique(labels, return_inverse=True)
         except TypeError:
             raise ValueError(f"{self._name}: sites must be all numbers or all strings, got a mixture") from None
         checked = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if checked.max(initial=0.0) > LARGEST:
+            raise ValueError(
+                f"{self._name}: sample_weight must be at most {LARGEST:g}, so that the sum is finite, got {checked.max():g}"
+            )
         if not checked.sum() > 0:
             raise ValueError(f"{self._name}: sample_weight must have at least one number above zero, got only zeros")
         return codes, checked
@@ -143,7 +152,9 @@ class FederatedModel(BaseEstimator):
                 bar.advance_to(len(history), f"objective {found.objective:.6g}")
 
             fit = task.fit(psi, shape, self._start(task), effort, watch)
-        if not fit.converged:
+        if task.has_no_optimum(psi, shape, fit):
+            self._warn_of_separation()
+        elif not fit.converged:
             self._warn(task, fit)
         self.n_iter_, self.certificate_, self.communication_ = max(1, fit.iterations), fit.certificate, sent
         self.history_ = pd.DataFrame(history).astype({"duality_gap": float})
@@ -166,6 +177,14 @@ class FederatedModel(BaseEstimator):
             f"try more {more}, a larger tol, or standardize=True",
             ConvergenceWarning,
             stacklevel=4,
+        )
+
+    def _warn_of_separation(self) -> None:
+        warnings.warn(
+            f"{self._name}: the classes are separable by a direction of the weights, so without a penalty no finite weights are "
+            f"optimal: those returned only separate well enough for tol={self.tol:g}; use a penalty, such as penalty='l2'",
+            ConvergenceWarning,
+            stacklevel=5,
         )
 
     @property

@@ -4,16 +4,17 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import LeaveOneGroupOut, check_cv
 
 from fedlocal import checks
 from fedlocal.core import Regularizer, Separable
-from fedlocal.estimators.base import parameters
+from fedlocal.estimators.base import FederatedModel, parameters
 from fedlocal.estimators.linear import FederatedRegressor, elastic_net
 from fedlocal.estimators.logistic import FederatedLogisticRegression, PenalizedClassifier
 from fedlocal.estimators.losses import Squares
@@ -21,31 +22,55 @@ from fedlocal.estimators.task import Effort, Start, Task
 from fedlocal.progress import ProgressBar
 
 
+class Fold(NamedTuple):
+    """One split of the rows."""
+
+    name: str  # for messages
+    train: Any  # rows to fit
+    test: Any  # rows to test
+
+
 def folds(
-    owner: str, cv: Any, X: Any, y: np.ndarray, sites: np.ndarray, sample_weight: np.ndarray, classifier: bool
-) -> list[tuple[Any, Any]]:
-    """Rows to fit and rows to test: `cv` as in scikit-learn with the sites as groups; None leaves one site out at a time, or
-    takes 5 folds where there is one site only. Folds on whose rows there is no weight are left out."""
-    if cv is None and len(np.unique(sites)) > 1:
+    model: FederatedModel, cv: Any, X: Any, y: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray
+) -> list[Fold]:
+    """The folds of `cv` as in scikit-learn with the sites as groups; None leaves one site out at a time, or takes 5 folds where
+    there is one site only. Folds on whose rows there is no weight are left out."""
+    if cv is None and len(np.unique(codes)) > 1:
         cv = LeaveOneGroupOut()
+    classifier = is_classifier(model)
     splitter: Any = check_cv(cv, y, classifier=classifier)  # pyright: ignore[reportArgumentType]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The groups parameter is ignored")  # some splitters have no use for the sites
-        splits = list(splitter.split(X, y, sites))
-    splits = [split for split in splits if all(sample_weight[rows].sum() > 0 for rows in split)]
-    if classifier:
-        everything = np.unique(y)
-        for number, (train, _) in enumerate(splits):
-            if len(np.unique(y[train])) < len(everything):
-                raise ValueError(
-                    f"{owner}: fold {number} has no example of some class to learn from; give another cv, such as "
-                    "sklearn.model_selection.StratifiedKFold"
-                )
-    return splits
+        splits = list(splitter.split(X, y, codes))
+    found = [
+        Fold(_fold_name(number, len(splits), np.arange(len(y))[test], codes, model.sites_), train, test)
+        for number, (train, test) in enumerate(splits)
+        if all(sample_weight[rows].sum() > 0 for rows in (train, test))
+    ]
+    for fold in found:
+        if classifier and len(np.unique(y[fold.train])) < len(np.unique(y)):
+            raise ValueError(
+                f"{type(model).__name__}: {fold.name} has no example of some class to learn from; give another cv, such as "
+                "sklearn.model_selection.StratifiedKFold"
+            )
+    return found
+
+
+def _fold_name(number: int, count: int, test: np.ndarray, codes: np.ndarray, sites: np.ndarray) -> str:
+    """The site that a fold leaves out, where it tests all rows of one site and no others; else its number, from one."""
+    own = np.unique(codes[test])
+    if len(sites) > 1 and len(own) == 1 and len(test) == np.count_nonzero(codes == own[0]):
+        return f"the fold that leaves out site {sites[own[0]]}"
+    return f"fold {number + 1} of {count}"
 
 
 def along_path(
-    task: Task, penalties: Sequence[Regularizer | Separable], shape: tuple[int, ...], effort: Effort, owner: str
+    task: Task,
+    penalties: Sequence[Regularizer | Separable],
+    shape: tuple[int, ...],
+    effort: Effort,
+    owner: str,
+    fold: str,
 ) -> Iterator[Start]:
     """The model of each penalty, from the strongest to the weakest, each fit started where the one before ended."""
     start, missed = task.start(), 0
@@ -55,7 +80,7 @@ def along_path(
         yield task.in_units(fit)
     if missed:
         warnings.warn(
-            f"{owner}: {missed} of {len(penalties)} fits of a fold stopped before tol; try more max_iter or a larger tol",
+            f"{owner}: {missed} of {len(penalties)} fits of {fold} stopped before tol; try more max_iter or a larger tol",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -98,7 +123,7 @@ class FederatedRegressorCV(FederatedRegressor, ABC):
     def _ratio(self) -> float:
         """The share of the l1 norm in the penalty."""
 
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedRegressorCV":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedRegressorCV":
         """Choose alpha, then fit to all examples; arguments as in `FederatedLasso.fit`."""
         weighted = sample_weight is not None
         X, y = self._validated(X, y)
@@ -108,15 +133,15 @@ class FederatedRegressorCV(FederatedRegressor, ABC):
         self.alphas_ = strengths(self._name, "alphas", self.alphas, largest, self.eps)
         penalties = [elastic_net(float(a) * ratio, float(a) * (1 - ratio), self.positive) for a in self.alphas_]
         effort, shape = self._effort(penalties[0]), (X.shape[1],)
-        splits = folds(self._name, self.cv, X, y, codes, sample_weight, classifier=False)
+        splits = folds(self, self.cv, X, y, codes, sample_weight)
         errors, sizes = np.empty((len(self.alphas_), len(splits))), np.ones(len(splits))
         with ProgressBar(self._name, errors.size) as bar:
-            for number, (train, test) in enumerate(splits):
+            for number, (fold, train, test) in enumerate(splits):
                 part = self._task(X[train], y[train], codes[train], sample_weight[train], Squares())
-                for i, (x, b) in enumerate(along_path(part, penalties, shape, effort, self._name)):
+                for i, (x, b) in enumerate(along_path(part, penalties, shape, effort, self._name, fold)):
                     residuals = np.asarray(X[test] @ x[:, 0]) + b - y[test]
                     errors[i, number] = np.average(residuals**2, weights=sample_weight[test])
-                    bar.advance_to(number * len(penalties) + i + 1, f"fold {number + 1} of {len(splits)}")
+                    bar.advance_to(number * len(penalties) + i + 1, fold)
                 sizes[number] = sample_weight[test].sum() if weighted else 1.0
         self.mse_path_ = errors
         best = int(np.argmin(np.average(errors, axis=1, weights=sizes)))
@@ -188,7 +213,7 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
     cv: Any = None
     scoring: Any = None
 
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegressionCV":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegressionCV":
         """Choose C, then fit to all examples; arguments as in `FederatedLogisticRegression.fit`."""
         if not isinstance(self.penalty, str):
             raise ValueError(
@@ -201,22 +226,18 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
         task = self._classes_task(X, labels, codes, sample_weight)
         self.Cs_ = self._candidates(task, total)
         psi = self._psi(task, self.Cs_[0], total)
-        effort, splits = self._effort(psi), folds(self._name, self.cv, X, labels, codes, sample_weight, classifier=True)
+        effort, splits = self._effort(psi), folds(self, self.cv, X, labels, codes, sample_weight)
         self.scores_ = np.empty((len(self.Cs_), len(splits)))
         with ProgressBar(self._name, self.scores_.size) as bar:
-            for number, (train, test) in enumerate(splits):
+            for number, (fold, train, test) in enumerate(splits):
                 part = self._classes_task(X[train], labels[train], codes[train], sample_weight[train])
                 own = float(sample_weight[train].sum())
                 penalties = [self._psi(part, C, own) for C in self.Cs_]
-                for i, model in enumerate(along_path(part, penalties, self._shape(part), effort, self._name)):
+                path = along_path(part, penalties, self._shape(part), effort, self._name, fold)
+                for i, model in enumerate(path):
                     tested = None if not weighted else sample_weight[test]
-                    self.scores_[i, number] = self._scored(model, X[test], labels[test], tested)
-                    bar.advance_to(number * len(penalties) + i + 1, f"fold {number + 1} of {len(splits)}")
-        if np.isnan(self.scores_).any():
-            fold = int(np.argmax(np.isnan(self.scores_).any(axis=0)))
-            raise ValueError(
-                f"{self._name}: scoring={self.scoring!r} is not defined on fold {fold}; try another scoring or cv"
-            )
+                    self.scores_[i, number] = self._scored(model, X[test], labels[test], tested, fold)
+                    bar.advance_to(number * len(penalties) + i + 1, fold)
         self.C_ = float(self.Cs_[np.argmax(self.scores_.mean(axis=1))])
         self._fit_psi(task, self._psi(task, self.C_, total))
         return self
@@ -238,11 +259,19 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
             return np.sort([checks.number(self._name, "Cs", C, above=0) for C in self.Cs])
         return 1 / (strengths(self._name, "Cs", self.Cs, zero_strength(task, norms) / ratio, self.eps) * total)
 
-    def _scored(self, model: Start, X: Any, labels: np.ndarray, sample_weight: np.ndarray | None) -> float:
-        """The score of weights and intercepts on a fold."""
+    def _scored(self, model: Start, X: Any, labels: np.ndarray, sample_weight: np.ndarray | None, fold: str) -> float:
+        """The score of weights and intercepts on the rows that a fold tests."""
         fitted: Any = FederatedLogisticRegression()
         fitted.coef_, fitted.intercept_ = model[0].T, model[1]
         fitted.classes_, fitted.n_features_in_ = self.classes_, X.shape[1]
         scorer = get_scorer("accuracy" if self.scoring is None else self.scoring)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(scorer(fitted, X, self.classes_[labels], **weights))
+        try:
+            score = float(scorer(fitted, X, self.classes_[labels], **weights))
+        except ValueError as error:
+            raise ValueError(f"{self._name}: scoring={self.scoring!r} failed on {fold}: {error}") from error
+        if np.isnan(score):
+            raise ValueError(
+                f"{self._name}: scoring={self.scoring!r} is not defined on {fold}; try another scoring or cv"
+            )
+        return score

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedlocal.certificates import Certificate
-from fedlocal.estimators.pool import Pool
+from fedlocal.data.moments import UnitError
+from fedlocal.estimators.pool import SMALLEST, Pool, norm
 
 LEAST = 1e-3  # of the loss without weights, below which a gap has few digits
 Watch = Callable[[str, Certificate, np.ndarray], None]  # phase, certificate, weights
@@ -40,8 +41,12 @@ class Goal:
         slopes = pool.weighted_slopes(scores)
         pool.sent.exchange(1, 1 + 2 * pool.width * len(b))
         sizes = np.asarray(abs(pool.features).T @ np.abs(slopes))  # what rounding of the gradient is relative to
-        gradient = float(np.linalg.norm(pool.gradient(slopes)))
-        return cls(tol, pool.value(scores), gradient, float(np.linalg.norm(sizes)))
+        value = pool.value(scores)
+        unit = np.sqrt(2 * value) if pool.loss.quadratic else 1.0  # of the slopes
+        small = (sizes > 0) & (sizes < SMALLEST * unit)
+        if small.any():
+            raise UnitError("Goal.of", int(np.argwhere(small)[0, 0]), "small")
+        return cls(tol, value, norm(pool.gradient(slopes)), norm(sizes))
 
     def allowed(self, found: Certificate) -> float:
         """The gap, or the KKT residual, at which to stop."""
@@ -52,7 +57,7 @@ class Goal:
     def reached(self, found: Certificate, slack: float = 1.0) -> bool:
         """Whether to stop; `slack` multiplies what is allowed."""
         left = found.kkt_residual if found.duality_gap is None else found.duality_gap
-        return left <= slack * self.allowed(found)
+        return left <= slack * self.allowed(found) and left < np.inf  # the objective of weights that diverged is inf
 
     def precision(self, found: Certificate) -> float:
         """How precise a step has to be: the more, the nearer the goal is."""

@@ -5,7 +5,7 @@ import numpy as np
 from fedlocal.certificates import ROUNDING, Certificate
 from fedlocal.estimators.fits import Fit, Goal
 from fedlocal.estimators.penalties import Penalty
-from fedlocal.estimators.pool import Pool
+from fedlocal.estimators.pool import Pool, norm
 
 
 def certify(
@@ -14,7 +14,7 @@ def certify(
     """The certificate of weights x whose intercepts are at their best; g is the gradient with respect to the weights."""
     objective = pool.value(scores) + penalty.value(x)
     slope = weighted_slopes.sum(axis=0) if pool.intercept else np.zeros(1)
-    residual = float(np.hypot(np.linalg.norm(x - penalty.prox(x - g, 1.0)), np.linalg.norm(slope)))
+    residual = float(np.hypot(norm(x - penalty.prox(x - g, 1.0)), norm(slope)))
     violation = penalty.violation(x)
     gauge = penalty.gauge(-g)
     if not np.isfinite(gauge):

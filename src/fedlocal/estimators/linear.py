@@ -12,6 +12,7 @@ from fedlocal import checks
 from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import FederatedModel, parameters
 from fedlocal.estimators.losses import Squares
+from fedlocal.estimators.pool import LARGEST, SMALLEST
 from fedlocal.regularizers import L1, ElasticNet, SquaredL2, Zero
 
 
@@ -27,7 +28,14 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
-        return self._canonical(X), np.asarray(y, np.float64)
+        y = np.asarray(y, np.float64)
+        largest = float(np.max(np.abs(y)))
+        if largest > LARGEST or 0 < largest < SMALLEST:
+            raise ValueError(
+                f"{self._name}: y must be zero or have values of a size from {SMALLEST:g} to {LARGEST:g}, got {largest:g} as the "
+                "largest; change its unit"
+            )
+        return self._canonical(X), y
 
     def _fit_psi(self, task: Any, psi: Regularizer | Separable) -> None:
         x, b = self._fit(task, psi, (task.pool.width,))
@@ -42,7 +50,7 @@ class PenalizedRegressor(FederatedRegressor, ABC):
     def _psi(self) -> Regularizer | Separable:
         """The penalty of the weights."""
 
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "PenalizedRegressor":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "PenalizedRegressor":
         """Fit to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, y = self._validated(X, y)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)

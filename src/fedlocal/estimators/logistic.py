@@ -137,7 +137,7 @@ class FederatedLogisticRegression(PenalizedClassifier):
     penalty: Any = field(default="l2", kw_only=False)
     C: float = 1.0
 
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegression":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegression":
         """Fit to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, labels, sample_weight = self._validated(X, y, sample_weight)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)

@@ -31,7 +31,7 @@ class FederatedMatrixRegression(FederatedRegressor):
     alpha: float = field(default=1.0, kw_only=False)
     shape: tuple[int, int] | None = None
 
-    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> "FederatedMatrixRegression":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedMatrixRegression":
         """Fit to matrices X with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         flat, given = self._flat(X)
         flat, y = self._validated(flat, y)

@@ -41,7 +41,8 @@ class SumPenalty:
         return self.l1 == 0 and not self.bounded
 
     def value(self, x: np.ndarray) -> float:
-        return self.l1 * float(np.sum(np.abs(x))) + self.l2 / 2 * float(np.sum(x**2))
+        squares = float(np.sum(x**2)) if self.l2 > 0 else 0.0  # they may be too large to be numbers
+        return self.l1 * float(np.sum(np.abs(x))) + self.l2 / 2 * squares
 
     def prox(self, x: np.ndarray, t: float) -> np.ndarray:
         shrunk = np.sign(x) * np.maximum(np.abs(x) - t * self.l1, 0) / (1 + t * self.l2)

@@ -11,12 +11,27 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedlocal.data.moments import UnitError
 from fedlocal.engines.compiled import compiled
 from fedlocal.estimators.losses import Loss
 
 ROUNDING = 1e-15  # relative; a smaller sum of slopes is zero
 NEWTON_STEPS, HALVINGS = 30, 20
+SMALLEST, LARGEST = 1e-140, 1e140  # sizes of features and targets: products of two of them are numbers of float64
 CONSTANT = 1e-12  # a column whose deviation is a smaller part of its size is constant but for rounding
+
+
+def norm(v: np.ndarray) -> float:
+    """The Euclidean norm, also where float64 cannot hold the squares."""
+    largest = float(np.max(np.abs(v), initial=0.0))
+    return largest * float(np.linalg.norm(v / largest)) if 0 < largest < np.inf else largest
+
+
+def _largest(features: Any) -> np.ndarray:
+    """(d,) the largest size of a value in each column."""
+    ends = features.max(axis=0), -features.min(axis=0)
+    dense = [end.toarray().ravel() if scipy.sparse.issparse(end) else end for end in ends]
+    return np.maximum(*dense)
 
 
 @dataclass
@@ -54,13 +69,17 @@ class Pool:
     ) -> "Pool":
         """Where there is an intercept, dense features and targets of squares are centred: sums of their squares would have fewer
         digits."""
+        size = _largest(features)
+        if (size > LARGEST).any():
+            raise UnitError("Pool.of", int(np.argmax(size > LARGEST)), "large")
         level = float(weights @ targets) if intercept and loss.quadratic else 0.0
         targets = targets - level if loss.quadratic else targets
         if scipy.sparse.issparse(features) or not intercept:
             return cls(features, targets, weights, loss, intercept, level, None, sent)
         center = weights @ features
         centred = features - center
-        constant = weights @ centred**2 <= (CONSTANT * center) ** 2
+        unit = np.where(size > 0, size, 1.0)
+        constant = weights @ (centred / unit) ** 2 <= (CONSTANT * center / unit) ** 2
         centred[:, constant] = 0.0
         sent.exchange(features.shape[1], 2 * features.shape[1] + 2)
         return cls(centred, targets, weights, loss, intercept, level, center, sent)
@@ -97,7 +116,7 @@ class Pool:
         self.sent.exchange(outputs, 2 * outputs + 1)
         for _ in range(NEWTON_STEPS):
             slope = slopes.sum(axis=0)
-            if np.linalg.norm(slope) <= ROUNDING * np.linalg.norm(np.abs(slopes).sum(axis=0)):
+            if norm(slope) <= ROUNDING * norm(np.abs(slopes).sum(axis=0)):
                 break
             curvature = self.loss.mean_curvature(scores, self.weights)
             self.sent.exchange(0, outputs * (outputs + 1) // 2)
@@ -105,7 +124,7 @@ class Pool:
             for _ in range(HALVINGS):  # a full step nearly always
                 moved = self.weighted_slopes(scores - step)
                 self.sent.exchange(outputs, 2 * outputs + 1)
-                if np.linalg.norm(moved.sum(axis=0)) < np.linalg.norm(slope) or self.value(scores - step) < value:
+                if norm(moved.sum(axis=0)) < norm(slope) or self.value(scores - step) < value:
                     break
                 step = step / 2
             else:

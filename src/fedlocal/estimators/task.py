@@ -12,8 +12,9 @@ from fedlocal.estimators.fits import Fit, Goal, Watch
 from fedlocal.estimators.local_rounds import LOOKS, LocalWork, local_rounds
 from fedlocal.estimators.losses import Loss
 from fedlocal.estimators.newton import prox_newton
-from fedlocal.estimators.penalties import SumPenalty, penalty_of
+from fedlocal.estimators.penalties import Penalty, SumPenalty, penalty_of
 from fedlocal.estimators.pool import Communication, Pool
+from fedlocal.estimators.separation import no_finite_optimum
 
 Start = tuple[np.ndarray, np.ndarray]  # weights (d, outputs) and intercepts (outputs,)
 
@@ -86,7 +87,7 @@ class Task:
         self, psi: Regularizer | Separable, shape: tuple[int, ...], start: Start, effort: Effort, watch: Watch
     ) -> Fit:
         """Minimise the loss plus psi of the weights, which have this shape to psi."""
-        penalty = SumPenalty(psi) if isinstance(psi, Separable) else penalty_of(psi, shape)
+        penalty = _penalty(psi, shape)
         if effort.work is not None and isinstance(psi, Regularizer):
             work = effort.work
             fit = local_rounds(self.pool, penalty, psi, shape, self.sites, start, work, goal=self.goal, watch=watch)
@@ -95,6 +96,14 @@ class Task:
             start = fit.x, fit.b
         return prox_newton(self.pool, penalty, *start, goal=self.goal, max_iter=effort.max_iter, watch=watch)
 
+    def has_no_optimum(self, psi: Regularizer | Separable, shape: tuple[int, ...], fit: Fit) -> bool:
+        """True if a fit shows that no finite weights minimise the loss plus psi."""
+        return no_finite_optimum(self.pool, _penalty(psi, shape), fit, self.goal.tol)
+
     @property
     def _centred(self) -> bool:
         return not scipy.sparse.issparse(self.pool.features)
+
+
+def _penalty(psi: Regularizer | Separable, shape: tuple[int, ...]) -> Penalty:
+    return SumPenalty(psi) if isinstance(psi, Separable) else penalty_of(psi, shape)

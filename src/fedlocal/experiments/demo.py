@@ -12,7 +12,7 @@ from rich.console import Console
 
 import fedlocal as fl
 from fedlocal import provenance as origin
-from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.engines.checkpoint import check_writable, write_atomically
 from fedlocal.experiments.claims import Verdict
 from fedlocal.progress import ProgressBar
 from fedlocal.report.figures import COLORS, panels
@@ -35,6 +35,7 @@ class Study:
 
 def demo(directory: Path, seed: int, console: Console) -> None:
     """Run both studies and leave figures, histories and provenance in `directory`."""
+    check_writable(directory / "sparse.csv", "give --directory a folder that can be written")
     for study in (sparse, rare_communication):
         found = study(directory, seed)
         console.print(found.table)

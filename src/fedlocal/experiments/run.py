@@ -70,6 +70,8 @@ def run(
     if resume and store is None:
         where = escape(str(root))
         console.print(f"no unfinished run of {name} with this configuration in {where}; starting a new one")
+    if store is not None:
+        store.check_writable()
     store = store or Store.create(root, configuration, label)
     where = escape(str(store.directory))
     console.print(f"[bold]{escape(settings.title)}[/]\nresults go to {where}", highlight=False)

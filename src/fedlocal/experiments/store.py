@@ -9,11 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.engines.checkpoint import check_writable, write_atomically
 from fedlocal.progress import ProgressBar
 from fedlocal.provenance import provenance
 
 FINISHED = "report.json"
+INSTEAD = "give --directory a folder that can be written"
 
 
 class Store:
@@ -25,6 +26,7 @@ class Store:
     @classmethod
     def create(cls, root: Path, configuration: dict[str, Any], label: str) -> "Store":
         """A new directory under `root`, named by experiment, label and time."""
+        check_writable(root / configuration["name"], INSTEAD)
         stamp = time.strftime("%Y%m%d-%H%M%S")
         stem, number = f"{configuration['name']}-{label}-{stamp}", 0
         while True:
@@ -65,6 +67,10 @@ class Store:
     @property
     def finished(self) -> bool:
         return (self.directory / FINISHED).exists()
+
+    def check_writable(self) -> None:
+        """Raise an OSError if nothing can be written here: before the run and not after it."""
+        check_writable(self.directory / FINISHED, INSTEAD)
 
     def has(self, name: str) -> bool:
         """Whether a part of the result is there already."""

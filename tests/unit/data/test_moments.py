@@ -251,3 +251,37 @@ def test_standardised_sites_go_into_a_federation():
 def test_wrong_input_is_told(wrong: Callable[[], Any], sentence: str):
     with pytest.raises(ValueError, match=sentence):
         wrong()
+
+
+@over("kind", [np.asarray, scipy.sparse.csr_array])
+@given(exponent=st.integers(-300, 300), seed=st.integers(0, 100))
+@settings(deadline=None)
+def test_deviations_in_any_unit_are_right_or_refused(kind: Any, exponent: int, seed: int):
+    rows = np.random.default_rng(seed).normal(0.5, 1.0, (12, 2))
+    parts = [kind(part * [1.0, 10.0**exponent]) for part in (rows[:5], rows[5:])]
+    try:
+        scaling = Moments.merged([Moments.of(part) for part in parts]).scaling()
+    except ValueError as refusal:
+        said = str(refusal)
+        scaling = None
+    if scaling is None:
+        assert f"column 1 (counted from 0) has values so {'large' if exponent > 0 else 'small'} that float64" in said
+        assert not -149 <= exponent <= 152
+    else:
+        np.testing.assert_allclose(scaling.scale / [1.0, 10.0**exponent], rows.std(axis=0), rtol=1e-12)
+
+
+@over("size", [1e-200, 1e200])
+def test_sites_that_differ_only_from_each_other_are_refused_in_an_extreme_unit(size: float):
+    """Each site has a constant column; the square of their difference is not a number of float64."""
+    parts = [np.full((5, 1), size), np.full((5, 1), 3 * size)]
+    with pytest.raises(ValueError, match=r"column 0 \(counted from 0\) has values so (small|large) that float64"):
+        merged(parts).scaling()
+    assert merged(parts[:1]).scaling().scale.tolist() == [1.0]
+
+
+def test_values_around_zero_in_an_extreme_unit_are_not_constant():
+    with pytest.raises(ValueError, match=r"Moments.scaling: column 0 .* so small"):
+        merged([np.array([[1e-200], [-1e-200]])]).scaling()
+    nobody = Moments.of(np.full((5, 1), np.nan))
+    assert nobody.merge(Moments.of(np.full((5, 1), 1e200))).mean.tolist() == [1e200]

@@ -11,6 +11,9 @@ pytest.importorskip("flwr")
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, StreamLogsRequest, StreamLogsResponse
+from flwr.proto.run_pb2 import Run as FlowerRun
+from flwr.proto.run_pb2 import RunStatus
 from flwr.superlink.main import create_app
 from logs_as_before import logs_as_before  # noqa: F401
 from typer.testing import CliRunner
@@ -25,6 +28,7 @@ from fedlocal.deploy.folder import app_port, site_names_of
 from fedlocal.deploy.keys import write_certificates, write_key
 from fedlocal.deploy.nodes import NodesFile
 from fedlocal.deploy.registration import Registration
+from fedlocal.deploy.start import _follow
 from fedlocal.deploy.wish import Wish
 from fedlocal.engines.flower import TooFewSites
 
@@ -287,3 +291,43 @@ def test_an_error_that_nobody_foresaw_keeps_its_traceback():
         assert flower.filter(record)
     record = flower.makeRecord("flwr", 40, "f", 1, "Exit Code: 200", (), None)
     assert flower.filter(record)
+
+
+class Run:
+    """Stands for the operator's API: a run that says a line and ends like this, or is interrupted."""
+
+    def __init__(self, sub_status: str, details: str = "", interrupted: bool = False):
+        self.status, self.interrupted = (
+            RunStatus(status="finished", sub_status=sub_status, details=details),
+            interrupted,
+        )
+
+    def StreamLogs(self, request: StreamLogsRequest):
+        yield StreamLogsResponse(log_output="the run stopped: too few\n")
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+    def ListRuns(self, request: ListRunsRequest) -> ListRunsResponse:
+        return ListRunsResponse(run_dict={request.run_id: FlowerRun(run_id=request.run_id, status=self.status)})
+
+
+@pytest.mark.parametrize(
+    ("run", "code", "words"),
+    [
+        (Run("completed"), 0, []),
+        (Run("failed", "ServerApp failed with exception: too few"), 1, ["run 7 did not complete (failed)"]),
+        (Run("failed", "out of memory"), 1, ["run 7 did not complete (failed): out of memory"]),
+        (Run("stopped", "by user"), 1, ["run 7 did not complete (stopped): by user"]),
+    ],
+)
+def test_the_exit_code_says_how_a_run_ended(tmp_path: Path, run: Run, code: int, words: list[str]):
+    said: list[str] = []
+    shown: list[str] = []
+    assert _follow(run, 7, tmp_path, said.append, shown.append) == code  # type: ignore[arg-type]
+    assert (said, shown) == (words, ["the run stopped: too few\n"])
+
+
+def test_an_interrupt_ends_what_is_shown_and_says_how_to_stop_the_run(tmp_path: Path):
+    said: list[str] = []
+    assert _follow(Run("", interrupted=True), 7, tmp_path, said.append, len) == 130  # type: ignore[arg-type]
+    assert f"`FLWR_HOME={tmp_path}/.flower flwr stop 7` ends it" in said[0]

@@ -1,7 +1,11 @@
 """A killed run continues to the same bits; a checkpoint of another run is refused."""
 
+import errno
 import importlib
+import io
+import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -9,15 +13,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from hypothesis import given, settings
 
 import fedlocal as fl
 from conformance.federation import federation
-from fedlocal.engines.checkpoint import fingerprint
+from fedlocal import wire
+from fedlocal.engines.checkpoint import Checkpoint, fingerprint, write_atomically
 
 simulate_module = importlib.import_module("fedlocal.engines.simulate")  # the name also means the function
 METHOD = fl.methods.FedDualAvg(0.05, 0.7, fl.regularizers.L1(0.3))
@@ -183,6 +190,172 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path):
     (tmp_path / "c").write_bytes(b"something else")
     with pytest.raises(ValueError, match="is not a checkpoint of fedlocal"):
         fl.simulate(federation(), METHOD, rounds=1, checkpoint=tmp_path / "c", **SAMPLING)
+
+
+GOOD = {"identity": {}, "rounds": 0, "extra": {}}
+
+
+def npz(header: Any, **arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, header=np.asarray(header), **arrays)
+    return buffer.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def without(name: str) -> str:
+    return json.dumps({key: value for key, value in GOOD.items() if key != name})
+
+
+FOREIGN = {
+    "one array": npy(np.zeros(3)),
+    "pickle": pickle.dumps({"header": 1}),
+    "other keys": wire.to_bytes({"weights": np.zeros(3)}),
+    "zip without arrays": b"PK\x05\x06" + bytes(18),
+    "text that is no JSON": npz("hello"),
+    "JSON that recurses": npz("[" * 100_000),
+    "a list": npz(json.dumps([1, 2])),
+    "a number": npz(3.5),
+    "many headers": npz(["{}", "{}"]),
+    "no identity": npz(without("identity")),
+    "no rounds": npz(without("rounds")),
+    "no extra": npz(without("extra")),
+    "negative rounds": npz(json.dumps({**GOOD, "rounds": -1})),
+    "rounds as text": npz(json.dumps({**GOOD, "rounds": "7"})),
+    "rounds true": npz(json.dumps({**GOOD, "rounds": True})),
+    "identity is a list": npz(json.dumps({**GOOD, "identity": []})),
+    "extra is null": npz(json.dumps({**GOOD, "extra": None})),
+    "arrays missing": npz(json.dumps(GOOD)),
+    "arrays of another shape": npz(json.dumps(GOOD), **{"state/a": np.zeros(3)}),
+    "arrays of another type": npz(json.dumps(GOOD), **{"state/a": np.array(["x", "y"])}),
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_file_is_refused_in_one_sentence(tmp_path: Path, content: bytes):
+    path = tmp_path / "c.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^checkpoint: {path} is not a checkpoint of fedlocal \(.+\)$"):
+        Checkpoint(path, {}).load({"a": np.zeros(2)})
+
+
+def saved(path: Path) -> bytes:
+    Checkpoint(path, {"seed": 0}).save(3, {"a": np.arange(2.0)}, {"rows": [{"round": 1}]})
+    return path.read_bytes()
+
+
+def load_or_refuse(path: Path, content: bytes) -> None:
+    """The right state, or the sentence; nothing else."""
+    path.write_bytes(content)
+    found, said = None, ""
+    try:
+        found = Checkpoint(path, {"seed": 0}).load({"a": np.zeros(2)})
+    except ValueError as refusal:
+        said = str(refusal)
+    if found is None:
+        assert said.startswith(f"checkpoint: {path} ")
+        return
+    assert isinstance(found[0], int)
+    assert found[1]["a"].shape == (2,)
+    assert isinstance(found[2], dict)
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path):
+    whole = saved(tmp_path / "c.npz")
+    for length in range(len(whole)):
+        (tmp_path / "c.npz").write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="is not a checkpoint of fedlocal"):
+            Checkpoint(tmp_path / "c.npz", {"seed": 0}).load({"a": np.zeros(2)})
+
+
+@given(st.binary(max_size=400))
+@settings(deadline=None, max_examples=200)
+def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes):
+    load_or_refuse(tmp_path_factory.getbasetemp() / "random.npz", content)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=300)
+def test_changed_bytes_are_refused_or_change_nothing_of_the_kind(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+):
+    path = tmp_path_factory.getbasetemp() / "changed.npz"
+    content = bytearray(saved(path))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    load_or_refuse(path, bytes(content))
+
+
+def test_a_checkpoint_without_its_history_is_refused(tmp_path: Path):
+    path, grid = tmp_path / "c", {"client_step_size": [0.01, 0.02]}
+    runs = {
+        "simulate": lambda: fl.simulate(federation(), METHOD, rounds=2, checkpoint=path, **SAMPLING),
+        "sweep": lambda: fl.sweep(federation(), METHOD, grid, rounds=2, checkpoint=path, **SAMPLING),
+    }
+    for run in runs.values():
+        path.unlink(missing_ok=True)
+        run()
+        with np.load(path) as file:
+            arrays = dict(file)
+        header = json.loads(str(arrays.pop("header"))) | {"extra": {}}
+        path.write_bytes(npz(json.dumps(header), **arrays))
+        with pytest.raises(ValueError, match="is not a checkpoint of fedlocal"):
+            run()
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path):
+    """A folder below a file cannot be made, not even by root."""
+    (tmp_path / "file").touch()
+    looked: list[Any] = []
+    for path in (tmp_path / "file" / "c.npz", tmp_path / "file" / "folder" / "c.npz"):
+        arguments: dict[str, Any] = {"rounds": 1, "local_steps": 1, "checkpoint": path}
+        arguments["metrics"] = [lambda x: looked.append(x) or {}]
+        sentence = rf"^cannot write {path}: Not a directory; give checkpoint= a file in a folder that can be written$"
+        with pytest.raises(NotADirectoryError, match=sentence) as caught:
+            fl.simulate(federation(), METHOD, **arguments)
+        assert caught.value.errno == errno.ENOTDIR
+        with pytest.raises(NotADirectoryError, match=sentence):
+            fl.sweep(federation(), METHOD, {"client_step_size": [0.01]}, **arguments)
+    assert not looked
+
+
+def test_a_read_only_folder_is_refused_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refused(path: Path, *_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "touch", refused)
+    with pytest.raises(PermissionError, match=rf"^cannot write {tmp_path}/c: Permission denied; give checkpoint=") as e:
+        fl.simulate(federation(), METHOD, rounds=1, checkpoint=tmp_path / "c", **SAMPLING)
+    assert e.value.errno == errno.EACCES
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_named(tmp_path: Path):
+    """The temporary file is a link to a device that is always full."""
+    path = tmp_path / "c.npz"
+    path.write_bytes(b"before")
+    (tmp_path / f".c.npz.{os.getpid()}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=rf"^cannot write {path}: No space left on device$") as caught:
+        write_atomically(path, b"after")
+    assert caught.value.errno == errno.ENOSPC
+    assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
+    assert path.read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_whatever_the_disk_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int):
+    def failing(_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match=rf"^cannot write {tmp_path}/c: {os.strerror(code)}$") as caught:
+        write_atomically(tmp_path / "c", b"content")
+    assert caught.value.errno == code
+    assert not list(tmp_path.iterdir())
 
 
 def test_ctrl_c_saves_and_says_how_to_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -87,13 +87,22 @@ def test_data_frames_give_names(kind: type):
 
 def test_sites_of_any_kind_of_label():
     numbers = np.searchsorted(SITES, D.sites)
-    labels = [D.sites, D.sites.astype(object), list(D.sites), numbers, numbers * 10.0 + 0.5, pd.Categorical(D.sites)]
+    labels = [D.sites, D.sites.astype(object), list(D.sites), numbers, numbers * 10.0 + 5.0, pd.Categorical(D.sites)]
     fits = [E.FederatedLasso(0.1).fit(D.X, D.y, sites=sites) for sites in labels]
     for chosen in fits:
         np.testing.assert_allclose(chosen.coef_, fits[0].coef_, rtol=0, atol=1e-12)
     assert list(fits[3].sites_) == [0, 1, 2, 3]
-    assert list(fits[4].sites_) == [0.5, 10.5, 20.5, 30.5]
+    assert list(fits[4].sites_) == [5.0, 15.0, 25.0, 35.0]
     assert len(E.FederatedLasso(0.1).fit(D.X, D.y).sites_) == 1
+
+
+@pytest.mark.parametrize("kind", [*PLAIN, *SEARCHES])
+def test_sites_and_weights_must_be_named(kind: type):
+    """The third argument of scikit-learn's fit is sample_weight: without a name nobody can tell which of the two is meant."""
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(D.y))
+    for unnamed in ((weight,), (D.sites, weight)):
+        with pytest.raises(TypeError, match="positional argument"):
+            small(kind).fit(D.X, target(kind), *unnamed)
 
 
 def test_a_pipeline_hands_the_sites_on():
@@ -197,6 +206,11 @@ ERRORS: dict[str, tuple[Any, dict[str, Any], tuple[str, ...]]] = {
     "smooth_method": (E.FederatedLasso(method="fed_avg"), {}, ("FederatedLasso", "fed_avg", "fed_dual_avg")),
     "accelerated": (E.FederatedLogisticRegression("l1", method="fed_ac"), {}, ("fed_ac", "fed_dual_avg")),
     "short_sites": (E.FederatedLasso(), {"sites": D.sites[:-1]}, ("sites", "79", "80")),
+    "weights_as_sites": (
+        E.FederatedLasso(),
+        {"sites": np.linspace(0.5, 2, 80)},
+        ("FederatedLasso", "sites must name a site per row", "0.5", "did you mean sample_weight=?"),
+    ),
     "two_axes": (E.FederatedLasso(), {"sites": np.zeros((80, 2))}, ("sites", "(80, 2)")),
     "alpha": (E.FederatedLasso(-0.5), {}, ("FederatedLasso", "alpha", "-0.5", ">= 0")),
     "alpha_text": (E.FederatedElasticNet("much"), {}, ("FederatedElasticNet", "alpha", "much")),

@@ -93,7 +93,7 @@ def test_cross_validation_says_what_is_wrong():
     model = FederatedLogisticRegressionCV("l1", Cs=3, scoring="roc_auc")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(ValueError, match="scoring='roc_auc' is not defined on fold 0"):
+        with pytest.raises(ValueError, match="scoring='roc_auc' is not defined on the fold that leaves out site 0;"):
             model.fit(X, y > 0, sites=(y > 0) + 2 * (X[:, 0] > 0))
     with pytest.raises(ValueError, match="alphas must have at least one number"):
         FederatedLassoCV(alphas=[]).fit(X, y)
@@ -103,3 +103,34 @@ def test_cross_validation_says_what_is_wrong():
         FederatedLasso().fit(X, y, sites=np.array([1, "a"] * 40, dtype=object))
     with pytest.raises(ValueError, match="has no server_step_size, got 2"):
         FederatedLogisticRegression(method="fed_ac", server_step_size=2.0).fit(X, y > 0)
+
+
+NAMES = np.array(["north", "south", "east", "west"])[SITES]
+
+
+def test_errors_of_folds_name_the_site_that_is_left_out():
+    only_west = (NAMES == "west") & (X[:, 0] > 0)
+    with pytest.raises(ValueError, match="the fold that leaves out site west has no example of some class"):
+        FederatedLogisticRegressionCV("l1", Cs=3).fit(X, only_west, sites=NAMES)
+    mixed = np.where(NAMES == "south", 1, y > 0)
+    model = FederatedLogisticRegressionCV("l1", Cs=3, scoring="neg_log_loss")
+    with pytest.raises(ValueError, match="scoring='neg_log_loss' failed on the fold that leaves out site south: "):
+        model.fit(X, mixed, sites=NAMES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ValueError, match="is not defined on the fold that leaves out site south;"):
+            model.set_params(scoring="roc_auc").fit(X, mixed, sites=NAMES)
+    first_is_empty = (NAMES != "east").astype(float)  # east is the first site by name
+    with pytest.raises(ValueError, match="leaves out site south"):
+        model.set_params(scoring="neg_log_loss").fit(X, mixed, sites=NAMES, sample_weight=first_is_empty)
+
+
+def test_warnings_of_folds_name_the_site_and_other_folds_have_numbers():
+    with pytest.warns(ConvergenceWarning) as caught:
+        FederatedLogisticRegressionCV("l1", Cs=[10.0], max_iter=1).fit(X, y > 0, sites=NAMES)
+    sentences = [str(warning.message) for warning in caught]
+    for name in ("north", "south", "east", "west"):
+        assert sum(f"1 of 1 fits of the fold that leaves out site {name} stopped" in said for said in sentences) == 1
+    with pytest.warns(ConvergenceWarning) as caught:
+        FederatedLogisticRegressionCV("l1", Cs=[10.0], max_iter=1, cv=2).fit(X, y > 0)
+    assert [f"1 of 1 fits of fold {n} of 2 stopped" in str(caught[n - 1].message) for n in (1, 2)] == [True, True]

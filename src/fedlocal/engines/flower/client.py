@@ -215,7 +215,8 @@ def _discreet(site_of: Callable[[Context], Site], kind: str) -> Callable[..., Ca
 
 def _note_refusal(site_of: Callable[[Context], Site], context: Context, kind: str, error: Refused) -> None:
     try:
-        site_of(context).record.note_refusal(kind, context.run_id, clean(error))
+        site = site_of(context)
+        site.record.note_refusal(site.policy, kind, context.run_id, clean(error))
     except Exception:  # a record that cannot be written is a reason to refuse, not to fail
         log.exception("%s: the record could not be written", site_name(context))
 

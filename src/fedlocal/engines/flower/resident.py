@@ -4,11 +4,9 @@ Flower's default is a new process per message that loads the code which the coor
 data are read and its programs compiled once), and code that comes with a message is not even unpacked.
 """
 
-import ctypes
 import logging
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -31,7 +29,13 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 POLL_SECONDS = 0.2
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
+# A SuperNode whose site is gone must not go on taking messages that nobody answers: Linux ends it (prctl's PR_SET_PDEATHSIG).
+# By a program of its own and not between fork and exec, for JAX has threads by then.
+ENDING_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 ONE_AT_A_TIME = threading.Lock()  # one message is worked on, whoever else is asked who he is
 Answer = Callable[[Message, Context], Message]  # a ClientApp, for example
 log = logging.getLogger("fedlocal")
@@ -45,9 +49,10 @@ def run_site(app: Answer, arguments: list[str], hear: Callable[[str], None] | No
     port = _free_port()
     command = [_beside_python("flower-supernode"), "--isolation", "process", "--host", "127.0.0.1", "--port", str(port)]
     environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
-    last_wish = _end_with_parent if sys.platform == "linux" else None
+    if sys.platform == "linux":
+        command = [sys.executable, "-c", ENDING_WITH_PARENT, *command]
     out, errors = (None, None) if hear is None else (subprocess.PIPE, subprocess.STDOUT)
-    node = subprocess.Popen([*command, *arguments], env=environment, preexec_fn=last_wish, stdout=out, stderr=errors)
+    node = subprocess.Popen([*command, *arguments], env=environment, stdout=out, stderr=errors)
     ear = threading.Thread(target=_listen, args=(node, hear), daemon=True)
     ear.start()
     try:
@@ -122,11 +127,6 @@ def _client(address: str, tries: int, *more: Any) -> RuntimeHttpClient:
         interceptors=interceptors,
         retry_invoker=retries,
     )
-
-
-def _end_with_parent() -> None:
-    """A SuperNode whose site is gone must not go on taking messages that nobody answers."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _listen(node: subprocess.Popen[bytes], hear: Callable[[str], None] | None) -> None:

@@ -41,7 +41,7 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
             raise ValueError(f"start: aggregate must be 'mean' inside Flower's wrappers, got {inner.aggregate!r}")
         inner.wrapper = {"name": type(strategy).__name__, "accounted": accountant is not None, **settings}
     if accountant is not None and not inner.min_clients_given:
-        inner.min_clients = inner.attendance.least = inner.schedule.clients_per_round
+        inner.min_clients = inner.attendance.least = inner.preparation.least = inner.schedule.clients_per_round
     if accountant is not None and inner.min_clients < inner.schedule.clients_per_round:
         needed = inner.schedule.clients_per_round
         raise ValueError(
@@ -58,7 +58,8 @@ class _Finished(Exception):
 
 def _all_rounds(strategy: FlowerStrategy, inner: Strategy, grid: Polling, timeout: float) -> Result:
     inner.prepare(grid, timeout)
-    inner.show_sites()
+    if inner.done == 0:
+        inner.preparation.show(inner.columns(), inner.done)
     examining = Examining(grid, inner)
     questions = inner.configure_evaluate(0, inner.arrays(), ConfigRecord(), grid)  # if it was killed before it asked
     inner.aggregate_evaluate(0, examining.send_and_receive(questions, timeout=timeout))

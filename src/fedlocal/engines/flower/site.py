@@ -47,7 +47,8 @@ class Site:
     policy: Policy
     record: SiteRecord
     _problems: dict[Any, tuple[Any, AbstractProblem]] = field(default_factory=dict)  # one per precision, and its making
-    _rare: dict[Any, np.ndarray] = field(default_factory=dict)
+    _columns: dict[Any, tuple[np.ndarray, Moments | None]] = field(default_factory=dict)  # the rare ones, and moments
+    _facts: dict[Any, float] = field(default_factory=dict)  # curvatures and losses of the zero model, by problem
     _states: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what was sent in which round of which run
 
     def problem(self, context: Context, scaling: Scaling | None = None) -> AbstractProblem:
@@ -59,7 +60,7 @@ class Site:
             problem = self.problem_for_node(context, *(() if scaling is None else (scaling,)))
             check_one_client(problem)
             site_rows.check_rows(self.policy, problem)
-            rare = self._rare_columns(context, problem if scaling is None else None)
+            rare, _ = self._of_columns(context, problem if scaling is None else None)
             self._problems[place] = (made_with, site_rows.without_columns(problem, rare))
         return self._problems[place][1]
 
@@ -68,24 +69,36 @@ class Site:
         if self.moments_for_node is None:
             raise Refused("this site gives no moments; client_app needs moments_for_node")
         self.problem(context)  # with too few rows there are none
-        return site_rows.moments_without(self.moments_for_node(context), self._rare_columns(context, None))
+        rare, moments = self._of_columns(context, None)
+        assert moments is not None
+        return site_rows.moments_without(moments, rare)
 
     def rare_columns(self, context: Context) -> np.ndarray:
         """Places of the columns that the policy leaves out."""
         self.problem(context)
-        return self._rare_columns(context, None)
+        return self._of_columns(context, None)[0]
 
-    def _rare_columns(self, context: Context, problem: AbstractProblem | None) -> np.ndarray:
-        """By the columns as they are in the file: scaling must not change which are rare."""
+    def _of_columns(self, context: Context, problem: AbstractProblem | None) -> tuple[np.ndarray, Moments | None]:
+        """Rare columns and moments of the file, once per run. Scaling must not change which columns are rare."""
         key = (context.run_id, tuple(sorted(context.node_config.items())))
-        if key not in self._rare:
-            if problem is None:
-                problem = self.problem_for_node(context)
+        if key not in self._columns:
+            problem = self.problem_for_node(context) if problem is None else problem
             rare = site_rows.rare_columns(self.policy, problem)
-            if self.moments_for_node is not None:  # of columns with a few values no moments are given
-                rare = np.union1d(rare, np.flatnonzero(self.moments_for_node(context).present == 0))
-            self._rare = {key: rare}
-        return self._rare[key]
+            moments = None if self.moments_for_node is None else self.moments_for_node(context)
+            if moments is not None:  # of columns with a few values no moments are given
+                rare = np.union1d(rare, np.flatnonzero(moments.present == 0))
+            self._columns = {key: (rare, moments)}
+        return self._columns[key]
+
+    def _fact(self, name: str, problem: AbstractProblem, find: Callable[[AbstractProblem], float]) -> float:
+        """A number of a problem, found once while the problem is in use."""
+        key = (name, id(problem))
+        if key not in self._facts:
+            self._facts = {
+                k: v for k, v in self._facts.items() if any(k[1] == id(p) for _, p in self._problems.values())
+            }
+            self._facts[key] = find(problem)
+        return self._facts[key]
 
     def scaling(self, context: Context, config: Mapping[str, Any]) -> Scaling | None:
         """The scaling that the moments in a question give; refused where the site's own moments contradict them."""
@@ -97,6 +110,8 @@ class Site:
             raise Refused("the question has no proper moments") from None
         if len({a.shape for a in total}) != 1 or not all(np.isfinite(a).all() for a in total):
             raise Refused("the question has no proper moments")
+        plain = {name: value for name, value in config.items() if name.startswith(MOMENTS)}
+        self.check_state((context.run_id, MOMENTS), state_of({}, plain), "a run has one scaling")
         own = self.moments(context)
         if own.mean.shape != total.mean.shape:
             raise Refused(f"the question has moments of {total.mean.size} columns, this site has {own.mean.size}")
@@ -110,7 +125,8 @@ class Site:
     def check_round(self, context: Context, job: Job, description: Mapping[str, Any], problem: AbstractProblem) -> None:
         """Refuse settings that are not agreed on."""
         if self.agreement is not None:
-            largest = 1 / site_rows.curvature(problem) if self.agreement.chosen_step_size else None
+            chosen = self.agreement.chosen_step_size
+            largest = 1 / self._fact("curvature", problem, site_rows.curvature) if chosen else None
             self.agreement.check(self.policy, description, job, largest)
 
     def check_batches(self, problem: AbstractProblem, plan: Plan, r: int) -> None:
@@ -135,14 +151,14 @@ class Site:
         if plan.epochs is None and min(len(np.unique(batch)) for batch in draws.rows) < least / 2:
             raise Refused(f"a minibatch repeats a few rows; fewest_rows of the policy is {least}", "fewest_rows")
 
-    def check_state(self, place: tuple[Any, ...], state: str) -> None:
-        """A round of a run has one state: local steps and losses are asked at the same one, a dual point once."""
+    def check_state(self, place: tuple[Any, ...], state: str, rule: str = "a round has one state") -> None:
+        """A round of a run has one state, one dual point, and all rounds have one scaling."""
         if self._states.setdefault(place, state) != state:
-            raise Refused("this round was asked before, at another state", "round")
+            raise Refused(f"{rule}, and this run was asked before with another one", "round")
 
     def check_point(self, problem: AbstractProblem, x: Params) -> None:
         """Refuse a point that singles out rows."""
-        site_rows.check_point(self.policy, problem, x)
+        site_rows.check_point(self.policy, problem, x, lambda: self._fact("zero", problem, site_rows.zero_loss))
 
     def spend(self, kind: str, run: int, r: int | None = None, state: str | None = None) -> None:
         """Count a question against the budget and write it down, before it is answered."""

@@ -46,9 +46,11 @@ class SiteRecord:
         self._write({"question": kind, "run": run, "round": round_, "state": state})
         self._count(kind, state)
 
-    def note_refusal(self, kind: str, run: int, why: str) -> None:
-        """Write down a question that is not answered."""
-        self._write({"refused": kind, "run": run, "why": why})
+    def note_refusal(self, policy: Policy, kind: str, run: int, why: str) -> None:
+        """Write down a question that is not answered. It counts as an answer: refusals must not fill the disk."""
+        if self._answers < policy.most_answers:
+            self._write({"refused": kind, "run": run, "why": why})
+            self._answers += 1
 
     def fingerprint(self, content: str) -> str:
         """A short name of the data that only this site can make; empty without a file to keep the secret in."""
@@ -78,6 +80,8 @@ class SiteRecord:
                     self._key = bytes.fromhex(entry["secret"])
                 elif "question" in entry:
                     self._count(entry["question"], entry["state"])
+                elif "refused" in entry:
+                    self._answers += 1
             except (ValueError, KeyError, TypeError):
                 if line.startswith(b"{") and not line.endswith(b"}"):
                     continue  # the cut-off line of an earlier start
@@ -87,7 +91,7 @@ class SiteRecord:
                 ) from None
 
     def _count(self, kind: str, state: str | None) -> None:
-        self._answers += kind != HELLO
+        self._answers += 1
         if kind in self._states:
             self._states[kind].add(state)
 

@@ -1,5 +1,6 @@
 """What a policy asks of a site's rows: how many there are, which columns are too rare, which rows matter to a gradient."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -71,7 +72,7 @@ def moments_without(moments: Moments, places: np.ndarray) -> Moments:
     return Moments(*(np.where(keep, field, 0.0) for field in moments))
 
 
-def check_point(policy: Policy, problem: AbstractProblem, x: Params) -> None:
+def check_point(policy: Policy, problem: AbstractProblem, x: Params, zero_loss: Callable[[], float]) -> None:
     """Refuse a point at which a few rows make up the gradient, or at which the model is worse than no model.
 
     Points far away, where most losses are flat or steep, single out rows; a run does not get there. For linear models; for
@@ -91,13 +92,21 @@ def check_point(policy: Policy, problem: AbstractProblem, x: Params) -> None:
                 "point",
             )
         if isinstance(problem, LinearProblem) and np.isfinite(policy.largest_loss):
-            nothing = float(_row_sums(problem, jax.tree.map(jnp.zeros_like, x))[0])
+            nothing = zero_loss()
             if nothing > 0 and not loss <= policy.largest_loss * nothing:
                 raise Refused(
                     f"the loss is {loss:.3g} here and {nothing:.3g} for the zero model; largest_loss of the policy is "
                     f"{policy.largest_loss:g}. Step sizes may be too large",
                     "point",
                 )
+
+
+def zero_loss(problem: AbstractProblem) -> float:
+    """The loss of the model that is zero everywhere."""
+    assert isinstance(problem, DataProblem)
+    with jax.enable_x64(True):
+        shapes = jax.eval_shape(problem.init, jax.random.key(0))
+        return float(_row_sums(problem, jax.tree.map(lambda a: jnp.zeros(a.shape, jnp.float64), shapes))[0])
 
 
 @jax.jit

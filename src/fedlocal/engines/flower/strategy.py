@@ -28,25 +28,23 @@ from fedlocal.engines.flower.attendance import Attendance
 from fedlocal.engines.flower.client import CERTIFICATE
 from fedlocal.engines.flower.coordinator import Coordinator
 from fedlocal.engines.flower.diary import Diary
-from fedlocal.engines.flower.evaluation import distance, gradient_of, in_words, measure
+from fedlocal.engines.flower.evaluation import distance, in_words, measure
+from fedlocal.engines.flower.examiner import Examiner
 from fedlocal.engines.flower.late import LateSites
 from fedlocal.engines.flower.letters import Letter
-from fedlocal.engines.flower.limits import Limits
 from fedlocal.engines.flower.loss_bounds import LossBounds
 from fedlocal.engines.flower.optimality import CONJUGATE
 from fedlocal.engines.flower.patience import TooFewSites
+from fedlocal.engines.flower.preparation import Preparation
 from fedlocal.engines.flower.question import NUMBER
 from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, WEIGHT
-from fedlocal.engines.flower.replies import BEYOND, SUSPICIOUS, Expected, Sorted, compared, mean_of_common, stacked
+from fedlocal.engines.flower.replies import mean_of_common, stacked
 from fedlocal.engines.flower.roll import Roll
 from fedlocal.engines.flower.schedule import Schedule
-from fedlocal.engines.flower.site import state_of
 from fedlocal.engines.flower.site_moments import SiteMoments
 from fedlocal.engines.flower.step_size import with_step_size
-from fedlocal.engines.flower.text import LONGEST, clean
 
 OWNER = "Strategy"
-MOST_LINES = 60  # of the table of columns on the screen
 log = logging.getLogger("fedlocal")
 
 
@@ -128,6 +126,9 @@ class Strategy(FedAvg):
         self.aggregate = checks.choice(OWNER, "aggregate", aggregate, AGGREGATES)
         self.choose_step_size, self.loss_bounds = bool(choose_step_size), loss_bounds
         self.standardize, self.x0, self.checkpoint = bool(standardize), x0, checkpoint
+        self.preparation = Preparation(
+            self.roll, self.moments, self.events, self.min_clients, self.standardize, self.choose_step_size, loss_bounds
+        )
         self.timeout = 3600.0
         self.wrapper: dict[str, Any] | None = None  # what `start` finds around this strategy
         self._coordinator: Coordinator | None = None  # once the sites have been met
@@ -138,11 +139,10 @@ class Strategy(FedAvg):
         )
         self._unseen = False  # whether clients were asked to train and no reply was looked at yet
         self._late = LateSites()
-        self._answered: dict[str, tuple[str, str]] = {}  # every site's last answer and the state it was to
-        self._suspected: set[str] = set()
         self._grid: Grid | None = None  # whose replies nobody has examined
         self._assessed: dict[str, Message] = {}  # the replies to the last evaluation
         self.no_gap_because: str | None = None
+        self.began = False  # whether this run, and no other, may write its results
         self.train_metrics: dict[int, MetricRecord] = {}  # by round
 
     # what Flower calls
@@ -170,7 +170,7 @@ class Strategy(FedAvg):
         asked = self._late.without(present, self.done, self.min_clients)
         for site in [site for site in present if site not in asked]:
             self.events.add(self.done, site, "not asked, for it did not answer again and again; left out")
-        present = self._measured(grid, {site: online[site] for site in asked})
+        present = self.preparation.measured(grid, {site: online[site] for site in asked}, self.done)
         self._asked = [(self._message(arrays, config, site, online[site], MessageType.TRAIN), site) for site in present]
         self._unseen = True
         return [message for message, _ in self._asked]
@@ -202,7 +202,8 @@ class Strategy(FedAvg):
             return None
         means = {n: float(v) for n, v in mean.items() if n not in (EXAMPLES, "round", "sites")}  # pyright: ignore
         psi = getattr(self.method, "regularizer", None)
-        found = measure(psi, self.solution(), means, self._assessed, self._second_moments(), self._conjugates)
+        second_moments = self.examiner.second_moments(list(self._assessed))
+        found = measure(psi, self.solution(), means, self._assessed, second_moments, self._conjugates)
         self.no_gap_because = found.no_gap_because
         self.history.append({"round": self.done, "sites": len(replies), **found.numbers})
         self.diary.save(self.coordinator)
@@ -261,23 +262,6 @@ class Strategy(FedAvg):
         chosen = {"choose_step_size": self.choose_step_size, "aggregate": self.aggregate, "tol": self.tol}
         return {**named, **asdict(self.schedule), **columns, **chosen, "wrapper": self.wrapper}
 
-    def show_sites(self) -> None:
-        """Say what the sites have, before the first round, and where one of them looks unlike the others."""
-        if self.done:
-            return
-        rows = ", ".join(f"{site} {count}" for site, count in sorted(self.roll.examples.items()))
-        log.info("rows: %s; a round counts with %d of %d sites", rows, self.min_clients, self.roll.size)
-        if self.moments.total is None:
-            return
-        columns = self.columns()
-        table = self.moments.table(self.roll.examples, columns)
-        for line in table.head(MOST_LINES).to_string(index=False, float_format=lambda v: f"{v:.4g}").splitlines():
-            log.info("%s", clean(line, 4 * LONGEST))
-        if len(table) > MOST_LINES:
-            log.info("and %d further columns; sites.csv has all of them", len(table) - MOST_LINES)
-        for site, what in self.moments.odd(columns):
-            self.events.add(self.done, site, what)
-
     def say_how_far(self) -> None:
         """Say whether the run has converged."""
         if not self.history:
@@ -304,55 +288,27 @@ class Strategy(FedAvg):
         self._grid = grid
         if self._coordinator is not None:
             return
-        self.timeout = timeout
+        self.timeout = self.preparation.timeout = timeout
         again = self.diary.take_up(self._identity())
+        self.began = True
         if self.finished and self.history and self.history[-1]["round"] == self.done:
-            log.info("%d rounds were done before; nothing is left to do", self.done)
+            what = f"all {self.done} rounds were done" if self.done >= self.schedule.rounds else "the run had converged"
+            log.info("%s before; nothing is left to do", what)
         else:
             self.attendance.meet(grid, self.done, timeout, again)
-            if self.standardize or self.choose_step_size:
-                self.attendance.measure(grid, self.done, self.schedule.cohort(self.done), lambda: self._ask(grid))
+            cohort = self.schedule.cohort(self.done)
+            self.attendance.measure(grid, self.done, cohort, lambda: self.preparation.ask(grid, self.done))
         if self.choose_step_size:
             self.use(with_step_size(self.method, 1 / max(self.moments.curvature.values())))
         coordinator = Coordinator(self.method, self._starting_point())
         self.diary.begin(self._identity(), coordinator)
         self._coordinator = coordinator
-        self.limits = Limits(coordinator, self.loss_bounds)
+        self.examiner = Examiner(self.schedule, self.roll, self.moments, self.events, coordinator, self.loss_bounds)
 
     def use(self, method: LocalMethod) -> None:
         """Run this method."""
         self.method, self.description = method, recipes.describe(method)
         self.digest = recipes.digest(self.description)
-
-    def _ask(self, grid: Grid) -> bool:
-        """Ask the sites that are there for moments and curvature; whether enough of them gave both."""
-        online = self.roll.online(grid)
-        if self.standardize:
-            self._ask_moments(grid, {site: node for site, node in online.items() if site not in self.moments.of})
-            self.moments.add_up(self.min_clients)
-            if self.moments.total is None:
-                return False
-        if self.choose_step_size and len(self.moments.curvature) < self.min_clients:
-            left = {s: node for s, node in self.roll.online(grid).items() if s not in self.moments.curvature}
-            self._tell(self.moments.ask_curvature(grid, left, self.roll.examples, self.loss_bounds, self.timeout))
-        return not self.choose_step_size or len(self.moments.curvature) >= self.min_clients
-
-    def _ask_moments(self, grid: Grid, nodes: dict[str, int]) -> None:
-        columns = self.columns()
-        width = None if columns is None else len(columns)
-        self._tell(self.moments.ask(grid, nodes, self.roll.examples, width, self.timeout))
-
-    def _measured(self, grid: Grid, nodes: dict[str, int]) -> list[str]:
-        """The sites among these whose moments are known; those that came late are asked for theirs."""
-        late = {site: node for site, node in nodes.items() if self.standardize and site not in self.moments.of}
-        if late:
-            self._ask_moments(grid, late)
-        return [site for site in nodes if not self.standardize or site in self.moments.of]
-
-    def _tell(self, news: list[tuple[str, str]]) -> None:
-        for site, what in news:
-            self.events.add(self.done, site, what)
-            self.roll.doubt(site)
 
     def arrays(self) -> ArrayRecord:
         """What goes to the clients in the next round; the solution when there is none."""
@@ -381,74 +337,14 @@ class Strategy(FedAvg):
 
     def examined(self, replies: Iterable[Message]) -> list[Message]:
         """Replies that count, in the order of the clients; everything else is reported and left out. Before wrappers see them."""
-        asked = {message.metadata.message_id: site for message, site in self._asked}
         is_train = any(message.metadata.message_type == MessageType.TRAIN for message, _ in self._asked)
-        answers = Sorted.of(replies, asked, self._expected(is_train), is_train)
-        good = answers.good
-        if is_train:
-            good = self._compared(good)
-        else:
-            self._assessed = good
-        for site, why in answers.bad.items():
-            self.events.add(self.done, site, f"{why}; left out")
+        answers = self.examiner.sort(replies, self._asked, self.done, self.digest, is_train)
+        if not is_train:
+            self._assessed = answers.good
         for site in answers.silent:
-            self.events.add(self.done, site, "no answer in time; left out")
             self.roll.doubt(site)
-        self._late.note(answers.silent, list(good), self.done)
-        return list(good.values())
-
-    def _expected(self, is_train: bool) -> Expected:
-        """What replies to the present question must agree with."""
-        steps = {site: self._steps(site) for _, site in self._asked} if is_train else {}
-        numbers = {site: self.limits.numbers(k) for site, k in steps.items()}
-        check = self._check_answer if is_train else self._check_assessment
-        return Expected(
-            self.done, self.digest, self.schedule.weights, self.coordinator.letters, self.roll.examples, check, numbers
-        )
-
-    def _steps(self, site: str) -> int:
-        """The local steps of a site in a round."""
-        return self.schedule.steps(self.roll.names.index(site), self.roll.examples[site])
-
-    def _second_moments_of(self, site: str) -> np.ndarray | None:
-        known = self.moments.total is not None and site in self.moments.of
-        return self.moments.second_moments(site, self.roll.examples[site]) if known else None
-
-    def _second_moments(self) -> np.ndarray | None:
-        """Those of the sites that answered the last evaluation, with the weights of the objective."""
-        parts: list[Any] = [self._second_moments_of(site) for site in self._assessed]
-        if not parts or any(part is None for part in parts):
-            return None
-        rows = [self.roll.examples[site] if self.schedule.weights == "examples" else 1 for site in self._assessed]
-        return np.average(np.stack(parts), axis=0, weights=rows)
-
-    def _check_answer(self, site: str, reply: Message) -> None:
-        """A reply to a state: not an old one under a new label, and not beyond what the site's data allow."""
-        arrays = records.only_arrays(reply.content)
-        sent, answer = state_of(self.coordinator.letter.arrays), state_of(arrays)
-        before = self._answered.get(site)
-        if before is not None and before[1] == answer and before[0] != sent:
-            raise ValueError("the same answer as before, though it was asked something else")
-        self.limits.check(Letter(arrays, {}), self._steps(site), self._second_moments_of(site))
-        self._answered[site] = (sent, answer)
-
-    def _check_assessment(self, site: str, reply: Message) -> None:
-        if reply.content.array_records:
-            gradient = gradient_of(reply, self.solution())
-            self.limits.check_gradient(gradient, self._second_moments_of(site))
-
-    def _compared(self, replies: dict[str, Message]) -> dict[str, Message]:
-        """Without changes that are beyond comparison; sites whose changes are much larger than the others' are named."""
-        good = dict(replies)
-        for site, times in compared(replies, self.coordinator.letter).items():
-            said = f"its change is {times:.3g} times the median of the other sites'"
-            if times > BEYOND:
-                self.events.add(self.done, site, f"{said}; left out")
-                del good[site]
-            elif times > SUSPICIOUS and site not in self._suspected:
-                self._suspected.add(site)
-                self.events.add(self.done, site, f"suspicious: {said}")
-        return good
+        self._late.note(answers.silent, list(answers.good), self.done)
+        return list(answers.good.values())
 
     def _conjugates(self, factors: dict[str, float]) -> dict[str, float] | None:
         """The mean conjugates of the sites that answered the last evaluation, by a second question at the same state."""
@@ -463,8 +359,8 @@ class Strategy(FedAvg):
             if site in online
         }
         replies = self._grid.send_and_receive(list(messages.values()), timeout=self.timeout)
-        asked = {message.metadata.message_id: site for site, message in messages.items()}
-        answers = Sorted.of(replies, asked, self._expected(False), False)
+        asked = [(message, site) for site, message in messages.items()]
+        answers = self.examiner.sort(replies, asked, self.done, self.digest, is_train=False)
         found = {site: records.only_metrics(reply.content).get("conjugate") for site, reply in answers.good.items()}
         return {site: float(value) for site, value in found.items() if value is not None}
 
@@ -508,7 +404,8 @@ class Strategy(FedAvg):
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint must agree with: all but the number of rounds and what is known only later."""
-        later = ("rounds", "examples", "columns", "tol", *(("method",) if self.choose_step_size else ()))
-        configuration = {name: value for name, value in self.configuration().items() if name not in later}
+        later = ("rounds", "examples", "columns", "tol")
         method = with_step_size(self.method, 1.0) if self.choose_step_size else self.method
-        return {**configuration, "deployed": True, "numbers of the method": fingerprint(method)}
+        configuration = {name: value for name, value in self.configuration().items() if name not in later}
+        own = {"method": " ".join(str(method).split()), "numbers of the method": fingerprint(method)}
+        return {**configuration, **own, "deployed": True}
