@@ -75,7 +75,7 @@ def test_a_site_is_let_in_when_its_key_comes_and_when_its_dead_self_is_forgotten
     with coordinator(tables, SITES, ["--target", "ill"], late=["north"]) as study:
         study.process.wait_for("no key yet of north")
         site = study.site("north", tables / "north.csv")
-        site.wait_for("refused: either the coordinator has not registered")
+        site.wait_for("refused: the coordinator has not registered")
         study.hand_in("north")
         site.wait_for("connected to 127.0.0.1")
         site.kill9()
