@@ -1,5 +1,6 @@
 """A coordinator that asks one site whatever it likes, and the hospital that it asks: a real app and a file of patients."""
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,13 @@ def patients(rows: int = 60, seed: int = 1) -> pd.DataFrame:
     return table
 
 
+opened: list["Coordinator"] = []  # whose sites hold their records
+_apps = itertools.count()  # modules of two apps must not share a name
+
+
 def write_hospital(folder: Path, table: pd.DataFrame, **wish: Any) -> tuple[SiteApp, dict[str, Any]]:
     """The app that `fedlocal deploy` writes for these options, and the configuration of a node that has this table."""
-    place = folder / f"app{len(sys.modules)}"  # modules of two apps must not share a name
+    place = folder / f"hospital{next(_apps)}"
     write_app(place, files_app(Wish(sites=("north", "south"), target=TARGET, **wish)))
     data = folder / "north.csv"
     table.to_csv(data, index=False)
@@ -79,20 +84,29 @@ class Coordinator:
     def __init__(self, app: SiteApp, node: dict[str, Any], method: LocalMethod | None = None, **job: Any):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 0  # Flower writes them into messages
         self.app, self.node = app, node
-        self.method = AcceleratedProximalGradient(0.001) if method is None else method
+        self.method = AcceleratedProximalGradient(1e-6) if method is None else method
         self.job = {"client": 0, "seed": 0, "weights": "examples", "local_steps": 1, **job}
+        self.run = 1
         self.moments: dict[str, Any] = {}
         self.sent: list[bytes] = []  # all that left the site
+        opened.append(self)
 
-    def ask(self, kind: str, content: RecordDict, run: int = 1) -> Message:
+    def ask(self, kind: str, content: RecordDict, run: int | None = None) -> Message:
         """What the site answers to any content."""
         question, _ = _through_bytes(Message(content, 1, kind))
-        context = Context(run, 1, dict(self.node), RecordDict(), {})
-        answer, data = _through_bytes(self.app(question, context))
+        answer, data = _through_bytes(self.app(question, self.context(run)))
         self.sent.append(data)
         return answer
 
-    def query(self, run: int = 1, **values: Any) -> Message:
+    def end(self) -> None:
+        """End the site's process: another one may use its record."""
+        self.app.site_of(self.context()).record.close()
+
+    def context(self, run: int | None = None) -> Context:
+        """What Flower tells the site's app of its node."""
+        return Context(self.run if run is None else run, 1, dict(self.node), RecordDict(), {})
+
+    def query(self, run: int | None = None, **values: Any) -> Message:
         """What the site answers to a question of plain values."""
         plain = {name.replace("__", "."): value for name, value in values.items()}
         return self.ask(MessageType.QUERY, RecordDict({"config": ConfigRecord({**plain, **self.moments})}), run)
@@ -120,16 +134,16 @@ class Coordinator:
         numbers = {f"number.{name}": 0.0 for name in letters.numbers}
         return RecordDict({"arrays": records.to_record(arrays), "config": ConfigRecord({**config, **numbers})})
 
-    def train(self, state: Any, r: int = 0, run: int = 1, **changes: Any) -> Message:
+    def train(self, state: Any, r: int = 0, run: int | None = None, **changes: Any) -> Message:
         """What the site answers when it is asked for local steps."""
         return self.ask(MessageType.TRAIN, self.content(state, r, **changes), run)
 
-    def evaluate(self, state: Any, r: int = 0, run: int = 1, **changes: Any) -> Message:
+    def evaluate(self, state: Any, r: int = 0, run: int | None = None, **changes: Any) -> Message:
         """What the site answers when it is asked for loss and gradient."""
         changes.setdefault("certificate", True)
         return self.ask(MessageType.EVALUATE, self.content(state, r, **changes), run)
 
-    def gradient(self, z: np.ndarray, r: int = 0, run: int = 1, **changes: Any) -> np.ndarray:
+    def gradient(self, z: np.ndarray, r: int = 0, run: int | None = None, **changes: Any) -> np.ndarray:
         """The site's gradient at z, weights and intercept in one vector, from a round of gradients."""
         arrays = records.only_arrays(answered(self.train([np.zeros_like(z), z], r, run, **changes)).content)
         return np.r_[arrays["x/weights"], arrays["x/intercept"]]

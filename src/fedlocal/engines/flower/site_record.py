@@ -31,7 +31,11 @@ class SiteRecord:
         self._answers = 0
         self._states: dict[str, set[Hashable]] = {TRAIN: set(), EVALUATE: set()}
         if self.path is not None:
-            self._open(self.path)
+            try:
+                self._open(self.path)
+            except ValueError:
+                self.close()
+                raise
 
     def check(self, policy: Policy, kind: str, state: str | None = None) -> None:
         """Refuse a question for which the budget is spent. A state that was asked before costs nothing of its kind."""

@@ -1,0 +1,311 @@
+"""What a hostile coordinator asks an unmodified site: first what a careless site gives away, then what a usual one answers.
+
+Attacks on budgets are in test_coordinator_budgets.py, on the format of messages in test_coordinator_messages.py, and what a
+coordinator can still learn is in test_coordinator_limits.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedlocal as fl
+from fedlocal.data.moments import Moments
+from fedlocal.engines.flower import records
+from fedlocal.engines.flower.jobs import Job
+from hostile.hostile_coordinator import (
+    COLUMNS,
+    TARGET,
+    Coordinator,
+    answered,
+    careless,
+    numbers_of,
+    patients,
+    refusal,
+    unit_moments,
+    with_policy,
+    write_hospital,
+)
+
+ZERO = np.zeros(5)
+ROWS = {tuple(row) for row in patients()[[*COLUMNS, TARGET]].to_numpy().tolist()}
+LARGE = 1e6
+
+
+def row_of(gradient: np.ndarray) -> tuple[int, ...]:
+    """The patient whose gradient at the zero model this is: (1/2 - label) (columns, 1)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        columns = np.nan_to_num(gradient[:-1] / gradient[-1], posinf=0, neginf=0)
+    return (*np.rint(columns).astype(int).tolist(), int(gradient[-1] < 0))
+
+
+def draws(rounds: int, **job: Any) -> np.ndarray:
+    """(rounds, B) the rows of the first minibatch of each round, for all that a coordinator knows."""
+    problem = fl.problems.Logistic(fl.FederatedData.from_clients([(np.zeros((60, 1)), np.ones(60))]))
+    plan = Job(round=0, **{"client": 0, "seed": 0, "weights": "examples", "local_steps": 1, **job}).plan(problem)
+    draw = jax.vmap(lambda r: plan.draws(plan.round_key(r), jnp.zeros((), jnp.int32)).rows[0])
+    return np.asarray(draw(jnp.arange(rounds)))
+
+
+def step(coordinator: Coordinator, eta: float, r: int) -> np.ndarray:
+    """The gradient in a FedAvg step from zero."""
+    arrays = records.only_arrays(answered(coordinator.train(ZERO, r)).content)
+    return -np.r_[arrays["x/weights"], arrays["x/intercept"]] / eta
+
+
+# --- what a careless site gives away
+
+
+def test_a_careless_site_gives_every_row_to_minibatches_of_one(hospital):
+    app, node = hospital
+    node = {name: value for name, value in node.items() if name != "record"}
+    coordinator = Coordinator(careless(app), node, fl.methods.FedAvg(1.0), batch_size=1)
+    coordinator.claim(unit_moments(coordinator.own_moments()))
+    first = {int(row): r for r, row in reversed(list(enumerate(draws(600, batch_size=1)[:, 0])))}
+    assert len(first) == 60
+    assert {row_of(step(coordinator, 1.0, r)) for r in first.values()} == ROWS
+
+
+def ages(coordinator: Coordinator) -> dict[int, int]:
+    """How many patients have which age, from losses of models with one large weight: each patient is a kink."""
+    losses = [
+        numbers_of(coordinator.evaluate(np.array([LARGE, 0, 0, 0, -LARGE * age]), age))["loss"] * 60 / LARGE
+        for age in range(28, 83)
+    ]
+    counts = np.rint(np.diff(losses, 2)).astype(int)
+    return {29 + i: n for i, n in enumerate(counts.tolist()) if n}
+
+
+def test_a_careless_site_gives_the_histogram_of_a_column_to_evaluations(hospital):
+    app, node = hospital
+    node = {name: value for name, value in node.items() if name != "record"}
+    coordinator = Coordinator(careless(app), node)
+    coordinator.claim(unit_moments(coordinator.own_moments()))
+    assert ages(coordinator) == patients()["age"].value_counts().to_dict()
+
+
+def test_the_same_states_are_refused_by_default(coordinator: Coordinator):
+    coordinator.claim(unit_moments(coordinator.own_moments()))
+    for age in range(28, 83, 6):
+        state = np.array([LARGE, 0, 0, 0, -LARGE * age])
+        assert refusal(coordinator.evaluate(state, age)) == "point"
+        assert refusal(coordinator.train(state, age)) == "point"
+
+
+# --- settings that were not agreed on
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "minibatches of one row": {"job__batch_size": 1},
+    "minibatches of ten rows": {"job__batch_size": 10},
+    "another seed": {"job__seed": 1},
+    "two local steps": {"job__local_steps": 2},
+    "local steps without end": {"job__local_steps": 2**31 - 1},
+    "epochs": {"job__local_steps": None, "job__local_epochs": 1},
+    "epochs without end": {"job__local_steps": None, "job__local_epochs": 2**31 - 1},
+    "epochs of minibatches among more rows than there are": {
+        "job__local_steps": None,
+        "job__local_epochs": 1,
+        "job__batch_size": 1,
+        "job__largest": 2**31 - 1,
+    },
+    "other weights": {"job__weights": "uniform"},
+    "another method": {"method": "MinibatchSGD"},
+    "a method that takes local steps": {"method": "FedAvg", "method__client_step_size": 0.1},
+    "a regulariser": {"method__regularizer": "L1", "method__regularizer__strength": 0.1},
+    "a step size beyond 1 / curvature": {"method__step_size": 4.0},
+    "an enormous step size": {"method__step_size": 1e300},
+    "a step size that is nan": {"method__step_size": float("nan")},
+    "a step size that is infinite": {"method__step_size": float("inf")},
+    "a negative step size": {"method__step_size": -0.1},
+    "a step size that is true": {"method__step_size": True},
+    "a step size that is a list": {"method__step_size": [0.1]},
+    "no step size": {"method__step_size": None},
+}
+
+
+@pytest.mark.parametrize("what", SETTINGS)
+def test_a_setting_that_was_not_agreed_on_is_refused(what: str, coordinator: Coordinator):
+    assert refusal(coordinator.train(ZERO, **SETTINGS[what])) == "settings"
+    assert refusal(coordinator.evaluate(ZERO, **SETTINGS[what])) == "settings"
+
+
+@pytest.mark.parametrize(
+    "free", [{"method__step_size": 1e-300}, {"job__client": 2**31 - 1}, {"job__largest": 2**31 - 1}]
+)
+def test_what_a_coordinator_may_choose_changes_nothing(free: dict[str, Any], coordinator: Coordinator):
+    """A tiny step size, another number of the site, a larger largest site: the answer is the same gradient."""
+    usual = coordinator.gradient(ZERO)
+    np.testing.assert_array_equal(coordinator.gradient(ZERO, **free), usual)
+
+
+# --- minibatches, where an app has them
+
+
+def least_squares_rows(gradients: np.ndarray, minibatches: np.ndarray) -> set[tuple[int, ...]]:
+    """The rows whose gradients fit the means over these minibatches best."""
+    counts = np.stack([np.bincount(batch, minlength=60) for batch in minibatches]) / minibatches.shape[1]
+    return {row_of(g) for g in np.linalg.lstsq(counts, gradients, rcond=None)[0]}
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_known_minibatches_give_every_row_away_and_secret_ones_none(secret: bool, tmp_path: Path):
+    """Rounds at the zero model are equations for the gradients of its rows: seventy minibatches of twenty rows are enough."""
+    app, node = write_hospital(tmp_path, patients(), method="FedAvg", local_steps=1, batch_size=20)
+    app = app if secret else with_policy(app, secret_draws=False)
+    coordinator = Coordinator(app, node, fl.methods.FedAvg(1e-6), batch_size=20)
+    coordinator.claim(unit_moments(coordinator.own_moments()))
+    gradients = np.stack([step(coordinator, 1e-6, r) for r in range(70)])
+    found = least_squares_rows(gradients, draws(70, batch_size=20))
+    assert found & ROWS == (set() if secret else ROWS)
+
+
+def test_minibatches_that_repeat_rows_are_refused(tmp_path: Path):
+    """Even where draws are known and a coordinator has searched for them."""
+    app, node = write_hospital(tmp_path, patients(), method="FedAvg", local_steps=1, batch_size=10)
+    coordinator = Coordinator(with_policy(app, secret_draws=False), node, fl.methods.FedAvg(1e-6), batch_size=10)
+    drawn = draws(5000, batch_size=10)
+    searched = int(np.argmin([len(np.unique(batch)) for batch in drawn]))
+    assert len(np.unique(drawn[searched])) <= 6
+    assert refusal(coordinator.train(ZERO, searched)) == "smallest_share"
+    fine = int(np.argmax([len(np.unique(batch)) for batch in drawn]))
+    answered(coordinator.train(ZERO, fine))
+
+
+def test_minibatches_of_nine_rows_are_refused(tmp_path: Path):
+    """Although the app itself was made for them."""
+    app, node = write_hospital(tmp_path, patients(), method="FedAvg", local_steps=1, batch_size=9)
+    coordinator = Coordinator(app, node, fl.methods.FedAvg(1e-6), batch_size=9)
+    assert refusal(coordinator.train(ZERO)) == "fewest_rows"
+
+
+def test_an_epoch_that_ends_with_one_row_is_refused(tmp_path: Path):
+    app, node = write_hospital(tmp_path, patients(61), method="FedAvg", local_epochs=1, batch_size=20)
+    job: dict[str, Any] = {"local_steps": None, "local_epochs": 1, "batch_size": 20, "largest": 61}
+    assert refusal(Coordinator(app, node, fl.methods.FedAvg(1e-6), **job).train(ZERO)) == "fewest_rows"
+
+
+# --- false moments
+
+
+def own(coordinator: Coordinator) -> Moments:
+    return coordinator.own_moments()
+
+
+FALSE_MOMENTS: dict[str, Any] = {
+    "mean 0 and deviation 1 of this site's rows": lambda m: (unit_moments(m, times=1), True),
+    "fewer values than this site has": lambda m: (m._replace(present=m.present - 1), True),
+    "smaller deviations, which magnify": lambda m: (m._replace(squares=m.squares / 10), True),
+    "one column magnified": lambda m: (m._replace(squares=m.squares * [1e-9, 1, 1, 1]), True),
+    "another mean of the same rows": lambda m: (m._replace(mean=m.mean + 1), True),
+    "others too far away for the deviation": lambda m: (
+        Moments(2 * m.present, m.mean + 1000, 2 * m.squares),
+        True,
+    ),
+    "more rows than hospitals have": lambda m: (unit_moments(m, times=1e7), True),
+    "not included, magnified": lambda m: (m._replace(squares=m.squares * 1e-6), False),
+    "not included, constant": lambda m: (m._replace(squares=m.squares * 0), False),
+}
+
+
+@pytest.mark.parametrize("what", FALSE_MOMENTS)
+def test_moments_that_contradict_the_sites_own_are_refused(what: str, coordinator: Coordinator):
+    coordinator.claim(*FALSE_MOMENTS[what](own(coordinator)))
+    assert refusal(coordinator.train(ZERO)) == "moments"
+    assert refusal(coordinator.query(curvature=True)) == "moments"
+
+
+def test_a_run_has_one_scaling(coordinator: Coordinator):
+    answered(coordinator.train(ZERO))
+    coordinator.claim(unit_moments(own(coordinator)))
+    assert refusal(coordinator.train(ZERO, 1)) == "round"
+
+
+@pytest.mark.parametrize(("times", "included"), [(1e5, True), (1e-4 * 1.001, False)])
+def test_a_scaling_that_is_accepted_tells_nothing_new(times: float, included: bool, coordinator: Coordinator, run: int):
+    """Without missing values other units and another mean only change the coordinates of states and gradients."""
+    m = own(coordinator)
+    total = unit_moments(m, times) if included else m._replace(squares=m.squares * times)
+    usual, other = m.scaling(), total.scaling()
+    z = np.array([0.3, -0.2, 0.1, 0.4, 0.1])
+    in_units = z[:-1] / usual.scale
+    weights = in_units * other.scale
+    same = np.r_[weights, z[-1] - in_units @ (usual.mean - other.mean)]
+    g = coordinator.gradient(z)
+    coordinator.run = run + 100_000
+    coordinator.claim(total, included)
+    wanted = np.r_[(g[:-1] * usual.scale + (usual.mean - other.mean) * g[-1]) / other.scale, g[-1]]
+    np.testing.assert_allclose(coordinator.gradient(same), wanted, rtol=1e-7, atol=1e-9)
+
+
+# --- chosen states
+
+
+def standardised() -> np.ndarray:
+    columns = patients()[COLUMNS].to_numpy(float)
+    return (columns - columns.mean(0)) / columns.std(0)
+
+
+def against(row: int) -> np.ndarray:
+    """A model that is large and wrong on one patient's side only."""
+    x = standardised()[row]
+    return np.r_[x, -x @ x + 0.01] * LARGE
+
+
+STATES: dict[str, np.ndarray] = {
+    "huge weights": np.array([1.0, 1, 1, 1, 0]) * 1e30,
+    "the largest weights": np.array([1.0, 1, 1, 1, 0]) * 1e308,
+    "one large weight": np.array([50.0, 0, 0, 0, 0]),
+    "a large intercept": np.array([0.0, 0, 0, 0, 30]),
+    "a small intercept": np.array([0.0, 0, 0, 0, -30]),
+    **{f"a model that separates patient {row}": against(row) for row in range(0, 60, 12)},
+}
+
+
+@pytest.mark.parametrize("what", STATES)
+def test_a_state_that_singles_out_rows_is_refused(what: str, coordinator: Coordinator):
+    assert refusal(coordinator.train(STATES[what])) == "point"
+    assert refusal(coordinator.evaluate(STATES[what])) == "point"
+
+
+def test_the_point_where_gradients_are_taken_is_checked_and_not_another(coordinator: Coordinator):
+    """The state of the method has a model x and a point z; steps are at z, losses at x."""
+    far = STATES["one large weight"]
+    assert refusal(coordinator.train([ZERO, far], 0)) == "point"
+    assert numbers_of(coordinator.evaluate([ZERO, far], 0))["loss"] == pytest.approx(np.log(2))
+    assert refusal(coordinator.evaluate([far, ZERO], 1)) == "point"
+    arrays = records.only_arrays(answered(coordinator.train([far, ZERO], 1)).content)
+    np.testing.assert_allclose(arrays["x/weights"] - far[:-1], coordinator.gradient(ZERO, 2)[:-1], atol=1e-12)
+
+
+@pytest.mark.parametrize("first", ["train", "evaluate"])
+@pytest.mark.parametrize("second", ["train", "evaluate"])
+def test_a_round_has_one_state(first: str, second: str, coordinator: Coordinator):
+    near = np.array([1e-9, 0, 0, 0, 0])
+    answered(getattr(coordinator, first)(ZERO, 7))
+    assert refusal(getattr(coordinator, second)(near, 7)) == "round"
+    answered(getattr(coordinator, second)(ZERO, 7))
+
+
+def test_a_round_has_one_dual_point(coordinator: Coordinator):
+    factors = {"conjugate__positive": 0.5, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
+    answered(coordinator.evaluate(ZERO, **factors))
+    assert refusal(coordinator.evaluate(ZERO, **{**factors, "conjugate__positive": 0.4})) == "round"
+
+
+@pytest.mark.parametrize("wrong", [1.5, -0.1, float("nan"), float("inf"), 1, "1", [0.5]])
+def test_factors_of_a_dual_point_must_be_proper(wrong: Any, coordinator: Coordinator):
+    factors = {"conjugate__positive": wrong, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
+    assert "no proper factors" in refusal(coordinator.evaluate(ZERO, **factors))
+    shifted = {"conjugate__positive": 1.0, "conjugate__negative": 1.0, "conjugate__shift": 0.5}
+    assert "no proper factors" in refusal(coordinator.evaluate(ZERO, 1, **shifted))
+
+
+def test_two_states_that_differ_in_one_coordinate_give_a_sum_over_all_rows(coordinator: Coordinator):
+    """The difference is a column of second moments, and nothing else to the last digit that there is."""
+    h, A = 1e-4, np.c_[standardised(), np.ones(60)]
+    difference = coordinator.gradient(np.eye(5)[0] * h, 1) - coordinator.gradient(ZERO, 0)
+    np.testing.assert_allclose(difference / h, A.T @ A[:, 0] / 60 / 4, atol=1e-8)
