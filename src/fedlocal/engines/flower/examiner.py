@@ -69,6 +69,11 @@ class Examiner:
         known = self.moments.total is not None and site in self.moments.of
         return self.moments.second_moments(site, self.roll.examples[site]) if known else None
 
+    def _of_any_batch(self, site: str) -> np.ndarray | None:
+        """At least the mean squares of the scaled columns in any minibatch: a few rows may make up the sum over all."""
+        moments, rows = self._second_moments_of(site), self.roll.examples[site]
+        return None if moments is None else moments * rows / self.schedule.smallest_batch(rows)
+
     def _check_answer(self, site: str, reply: Message) -> None:
         """A reply to a state: not an old one under a new label, and not beyond what the site's data allow."""
         arrays = records.only_arrays(reply.content)
@@ -76,7 +81,7 @@ class Examiner:
         before = self._answered.get(site)
         if before is not None and before[1] == answer and before[0] != sent:
             raise ValueError("the same answer as before, though it was asked something else")
-        self.limits.check(Letter(arrays, {}), self._steps(site), self._second_moments_of(site))
+        self.limits.check(Letter(arrays, {}), self._steps(site), self._of_any_batch(site))
         self._answered[site] = (sent, answer)
 
     def _check_assessment(self, site: str, reply: Message) -> None:
