@@ -24,11 +24,13 @@ from fedlocal.data.moments import Scaling
 from fedlocal.engines.checkpoint import fingerprint
 from fedlocal.engines.flower import records
 from fedlocal.engines.flower.aggregation import AGGREGATES
+from fedlocal.engines.flower.assessment import Assessment, unlike_the_others
 from fedlocal.engines.flower.attendance import Attendance
 from fedlocal.engines.flower.client import CERTIFICATE
 from fedlocal.engines.flower.coordinator import Coordinator
 from fedlocal.engines.flower.diary import Diary
-from fedlocal.engines.flower.evaluation import distance, gradient_of, in_words, measure
+from fedlocal.engines.flower.evaluation import distance, in_words, measure
+from fedlocal.engines.flower.grids import Polling
 from fedlocal.engines.flower.late import LateSites
 from fedlocal.engines.flower.letters import Letter
 from fedlocal.engines.flower.limits import Limits
@@ -37,7 +39,16 @@ from fedlocal.engines.flower.optimality import CONJUGATE
 from fedlocal.engines.flower.patience import TooFewSites
 from fedlocal.engines.flower.question import NUMBER
 from fedlocal.engines.flower.records import ARRAYS, CONFIG, EXAMPLES, WEIGHT
-from fedlocal.engines.flower.replies import BEYOND, SUSPICIOUS, Expected, Sorted, compared, mean_of_common, stacked
+from fedlocal.engines.flower.replies import (
+    BEYOND,
+    IDLE,
+    SUSPICIOUS,
+    Expected,
+    Sorted,
+    compared,
+    mean_of_common,
+    stacked,
+)
 from fedlocal.engines.flower.roll import Roll
 from fedlocal.engines.flower.schedule import Schedule
 from fedlocal.engines.flower.site import state_of
@@ -138,10 +149,11 @@ class Strategy(FedAvg):
         )
         self._unseen = False  # whether clients were asked to train and no reply was looked at yet
         self._late = LateSites()
-        self._answered: dict[str, tuple[str, str]] = {}  # every site's last answer and the state it was to
-        self._suspected: set[str] = set()
-        self._grid: Grid | None = None  # whose replies nobody has examined
+        self._answered: dict[str, dict[str, str]] = {}  # every site's answers, each with the state it was to
+        self._said: set[tuple[str, str]] = set()  # of which sites something was said, and about what
+        self._grid: Polling | None = None  # whose replies nobody has examined
         self._assessed: dict[str, Message] = {}  # the replies to the last evaluation
+        self._assessments: dict[str, Assessment] = {}  # what they say
         self.no_gap_because: str | None = None
         self.train_metrics: dict[int, MetricRecord] = {}  # by round
 
@@ -190,6 +202,7 @@ class Strategy(FedAvg):
         state = records.to_record(self.coordinator.letter.arrays)
         online = self.roll.online(grid)
         ready = [site for site in sorted(online) if not self.standardize or site in self.moments.of]
+        ready = self._late.without(ready, self.done, self.min_clients)
         named = ConfigRecord({**config, CERTIFICATE: True})
         self._asked = [(self._message(state, named, site, online[site], MessageType.EVALUATE), site) for site in ready]
         return [message for message, _ in self._asked]
@@ -265,6 +278,8 @@ class Strategy(FedAvg):
         """Say what the sites have, before the first round, and where one of them looks unlike the others."""
         if self.done:
             return
+        for site, what in self.moments.odd_curvatures():
+            self.events.add(self.done, site, what)
         rows = ", ".join(f"{site} {count}" for site, count in sorted(self.roll.examples.items()))
         log.info("rows: %s; a round counts with %d of %d sites", rows, self.min_clients, self.roll.size)
         if self.moments.total is None:
@@ -301,7 +316,7 @@ class Strategy(FedAvg):
 
     def prepare(self, grid: Grid, timeout: float) -> None:
         """Meet the sites, learn shapes and moments, and begin: at the starting point or at the checkpoint."""
-        self._grid = grid
+        self._grid = Polling(grid)
         if self._coordinator is not None:
             return
         self.timeout = timeout
@@ -347,6 +362,7 @@ class Strategy(FedAvg):
         late = {site: node for site, node in nodes.items() if self.standardize and site not in self.moments.of}
         if late:
             self._ask_moments(grid, late)
+            self._late.note([site for site in late if site not in self.moments.of], [], self.done)
         return [site for site in nodes if not self.standardize or site in self.moments.of]
 
     def _tell(self, news: list[tuple[str, str]]) -> None:
@@ -384,11 +400,7 @@ class Strategy(FedAvg):
         asked = {message.metadata.message_id: site for message, site in self._asked}
         is_train = any(message.metadata.message_type == MessageType.TRAIN for message, _ in self._asked)
         answers = Sorted.of(replies, asked, self._expected(is_train), is_train)
-        good = answers.good
-        if is_train:
-            good = self._compared(good)
-        else:
-            self._assessed = good
+        good = self._compared(answers.good) if is_train else self._believed(answers.good)
         for site, why in answers.bad.items():
             self.events.add(self.done, site, f"{why}; left out")
         for site in answers.silent:
@@ -397,13 +409,38 @@ class Strategy(FedAvg):
         self._late.note(answers.silent, list(good), self.done)
         return list(good.values())
 
-    def _expected(self, is_train: bool) -> Expected:
+    def _believed(self, replies: dict[str, Message]) -> dict[str, Message]:
+        """Without what sites cannot truly say of the model, given what the others say."""
+        said = {site: Assessment.read(reply, self.solution()) for site, reply in replies.items()}
+        wrong = unlike_the_others(said)
+        for site, why in wrong.items():
+            self.events.add(self.done, site, f"{why}; left out")
+        self._assessments = {site: own for site, own in said.items() if site not in wrong}
+        self._assessed = {site: replies[site] for site in self._assessments}
+        for site, own in self._assessments.items():
+            if own.gradient is None:
+                self._say_once(site, "gradient", "gives no gradient, so that there is no certificate")
+        return self._assessed
+
+    def _say_once(self, site: str, about: str, what: str) -> None:
+        """The first time that there is something to say of a site's change or gradient."""
+        if (site, about) not in self._said:
+            self._said.add((site, about))
+            self.events.add(self.done, site, what)
+
+    def _expected(self, is_train: bool, wanted: str = "loss", check: Any = None) -> Expected:
         """What replies to the present question must agree with."""
         steps = {site: self._steps(site) for _, site in self._asked} if is_train else {}
         numbers = {site: self.limits.numbers(k) for site, k in steps.items()}
-        check = self._check_answer if is_train else self._check_assessment
         return Expected(
-            self.done, self.digest, self.schedule.weights, self.coordinator.letters, self.roll.examples, check, numbers
+            self.done,
+            self.digest,
+            self.schedule.weights,
+            self.coordinator.letters,
+            self.roll.examples,
+            check or (self._check_answer if is_train else self._check_assessment),
+            numbers,
+            wanted,
         )
 
     def _steps(self, site: str) -> int:
@@ -426,28 +463,26 @@ class Strategy(FedAvg):
         """A reply to a state: not an old one under a new label, and not beyond what the site's data allow."""
         arrays = records.only_arrays(reply.content)
         sent, answer = state_of(self.coordinator.letter.arrays), state_of(arrays)
-        before = self._answered.get(site)
-        if before is not None and before[1] == answer and before[0] != sent:
+        if self._answered.setdefault(site, {}).setdefault(answer, sent) != sent:
             raise ValueError("the same answer as before, though it was asked something else")
         self.limits.check(Letter(arrays, {}), self._steps(site), self._second_moments_of(site))
-        self._answered[site] = (sent, answer)
 
     def _check_assessment(self, site: str, reply: Message) -> None:
-        if reply.content.array_records:
-            gradient = gradient_of(reply, self.solution())
-            self.limits.check_gradient(gradient, self._second_moments_of(site))
+        said, moments = Assessment.read(reply, self.solution()), self._second_moments_of(site)
+        if said.gradient is not None:
+            self.limits.check_gradient(said.gradient, moments)
+        said.check(self.solution(), moments)
 
     def _compared(self, replies: dict[str, Message]) -> dict[str, Message]:
         """Without changes that are beyond comparison; sites whose changes are much larger than the others' are named."""
         good = dict(replies)
         for site, times in compared(replies, self.coordinator.letter).items():
-            said = f"its change is {times:.3g} times the median of the other sites'"
             if times > BEYOND:
-                self.events.add(self.done, site, f"{said}; left out")
+                self.events.add(self.done, site, f"{_times(times)}; left out")
                 del good[site]
-            elif times > SUSPICIOUS and site not in self._suspected:
-                self._suspected.add(site)
-                self.events.add(self.done, site, f"suspicious: {said}")
+        for site, times in compared(good, self.coordinator.letter).items():
+            if times > SUSPICIOUS or times < IDLE:
+                self._say_once(site, "change", f"suspicious: {_times(times)}")
         return good
 
     def _conjugates(self, factors: dict[str, float]) -> dict[str, float] | None:
@@ -462,11 +497,17 @@ class Strategy(FedAvg):
             for site in self._assessed
             if site in online
         }
-        replies = self._grid.send_and_receive(list(messages.values()), timeout=self.timeout)
+        replies = self._grid.receive(list(messages.values()), self.timeout, self.min_clients)
         asked = {message.metadata.message_id: site for site, message in messages.items()}
-        answers = Sorted.of(replies, asked, self._expected(False), False)
-        found = {site: records.only_metrics(reply.content).get("conjugate") for site, reply in answers.good.items()}
-        return {site: float(value) for site, value in found.items() if value is not None}
+
+        def check(site: str, reply: Message) -> None:
+            found = records.only_metrics(reply.content)["conjugate"]
+            self._assessments[site].check_conjugate(self.solution(), self._second_moments_of(site), factors, found)
+
+        answers = Sorted.of(replies, asked, self._expected(False, "conjugate", check), False)
+        for site, why in {**answers.bad, **dict.fromkeys(answers.silent, "no answer in time")}.items():
+            self.events.add(self.done, site, f"no duality gap, for {why}")
+        return {site: records.only_metrics(reply.content)["conjugate"] for site, reply in answers.good.items()}
 
     def _check_and_log_replies(
         self, replies: Iterable[Message], is_train: bool, validate: bool = True
@@ -512,3 +553,7 @@ class Strategy(FedAvg):
         configuration = {name: value for name, value in self.configuration().items() if name not in later}
         method = with_step_size(self.method, 1.0) if self.choose_step_size else self.method
         return {**configuration, "deployed": True, "numbers of the method": fingerprint(method)}
+
+
+def _times(times: float) -> str:
+    return f"its change is {times:.3g} times the median of the other sites'"
