@@ -70,7 +70,7 @@ INTRODUCTIONS = [
         "name of many lines",
         "has a name with line ends and terminal escapes",
         values(site="b\nround 2: a: left out\x1b[2J"),
-        "refused: ",
+        "refused: its name must have no control characters",
     ),
     introduces(
         "name of 10,000 characters",

@@ -62,6 +62,15 @@ def _check_files(run: Strategy, folder: Path) -> None:
     assert all(character.isprintable() for line in text.splitlines() for character in line)
 
 
+@pytest.mark.parametrize("name", ["name of many lines", "forged error at hello", "forged error", "forged label"])
+def test_nobody_writes_lines_on_the_screen(name: str, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "fedlocal")
+    attacked(ATTACKS[name].attacker)
+    assert any("round 2: a: left out" in message for message in caplog.messages)  # inside a line of b's
+    assert all(message.isprintable() and len(message) < 2500 for message in caplog.messages)
+    assert not any(message.startswith("round 2: a") for message in caplog.messages)
+
+
 LOUD = ["change times 100, no bounds", "change times -10, no bounds"]
 SHARE = {"median": 0.7, "trimmed": 0.7, "norm-bounded": 0.3}  # of what the loss falls without the attack
 

@@ -54,11 +54,11 @@ class Assessment:
         if not -ROUNDING <= loss <= most * (1 + ROUNDING):
             raise ValueError(f"its loss is {loss:.6g}, and its moments allow for {most:.3g}")
         wanted = (0.0, min(1.0, loss)) if self.kind == "logistic" else (4 * loss, 4 * loss)
-        _check_inside("squares", squares, *wanted)
+        _check_inside("squares", squares, *wanted, size=4 * loss)
         largest = math.sqrt(max(squares, 0.0))
         mean = float(self.gradient["intercept"]) if "intercept" in self.gradient else None
         low, high = (0.0, largest) if mean is None else (max(0.0, mean), (largest + mean) / 2)
-        _check_inside("positive", self.numbers["positive"], low, high)
+        _check_inside("positive", self.numbers["positive"], low, high, largest)
         if second_moments is not None:
             times = np.abs(self._slopes_by_column(x)) / (largest * np.sqrt(second_moments) * (1 + ROUNDING) + ROUNDING)
             if times.max(initial=0.0) > 1:
@@ -80,7 +80,7 @@ class Assessment:
             high = small * (product - loss)
         else:
             low, high = self._conjugate_of_squares(loss, product, small, factors["shift"], size)
-        _check_inside("conjugate", conjugate, low, high)
+        _check_inside("conjugate", conjugate, low, high, abs(loss) + abs(product))
 
     def _conjugate_of_squares(
         self, loss: float, product: float, c: float, shift: float, size: float
@@ -140,7 +140,8 @@ def _missing(site: str, assessed: Mapping[str, Assessment]) -> list[str]:
     return sorted(n for n, count in counts.items() if 2 * count > len(assessed) and n not in assessed[site].numbers)
 
 
-def _check_inside(name: str, value: float, low: float, high: float) -> None:
-    slack = ROUNDING * (1 + abs(value))
+def _check_inside(name: str, value: float, low: float, high: float, size: float) -> None:
+    """`size` is that of the terms which the bounds are made of: their rounding errors are relative to it."""
+    slack = ROUNDING * (1 + abs(size))
     if not low - slack <= value <= high + slack:
         raise ValueError(f"its {name} is {value:.6g}; from {low:.6g} to {high:.6g} agrees with its other numbers")

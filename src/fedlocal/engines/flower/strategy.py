@@ -72,7 +72,7 @@ class Strategy(FedAvg):
         x0: starting point; None takes zeros of the shape that the sites report.
         local_steps, local_epochs, batch_size, clients_per_round, weights, seed: as for `simulate`.
         min_clients: with fewer replies a round does not count and is repeated; None means all that it asks but one, so that
-            no site can stop a run alone.
+            no site can stop a run alone, unless a round asks a single one.
         patience: seconds to wait for sites that are missing before the run stops.
         eval_every: ask for loss and certificate of the model after every so many rounds and after the last.
         tol: stop when the duality gap is below this share of the objective (the KKT residual below it, where there is no
