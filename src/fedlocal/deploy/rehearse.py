@@ -15,6 +15,7 @@ from flwr.app import Context, RecordDict
 
 from fedlocal.data.files import TABLES
 from fedlocal.deploy.folder import component, run_config
+from fedlocal.deploy.site import policy_beside
 from fedlocal.engines.flower import InProcess
 from fedlocal.engines.flower.evaluation import in_words
 
@@ -111,7 +112,13 @@ def _nodes(sites: str | int, files: list[Path]) -> dict[str, dict[str, Any]]:
             f"them; got {len(files)}"
         )
     files = files * len(names) if len(files) == 1 else files
-    return {name: {"data": str(file)} for name, file in zip(names, files, strict=True)}
+    return {name: _node(file) for name, file in zip(names, files, strict=True)}
+
+
+def _node(file: Path) -> dict[str, Any]:
+    """As at a real site, with the policy that lies beside the file, and without a record."""
+    policy = policy_beside(file)
+    return {"data": str(file), **({} if policy is None else {"policy": str(policy)})}
 
 
 def _check_columns(files: Sequence[Path]) -> None:

@@ -99,12 +99,17 @@ def node_values(
     if data is not None:
         record = data.with_name(f"{data.name}.record.jsonl") if record is None else record
         values["data"] = str(data.resolve())
-        beside = data.resolve().with_name(POLICY_FILE)
-        policy = beside if policy is None and beside.is_file() else policy
+        policy = policy_beside(data) if policy is None else policy
     for kind, path in (("policy", policy), ("record", record)):
         if path is not None:
             values[kind] = str(path.resolve())
     return {name: value for name, value in values.items() if value is not None}
+
+
+def policy_beside(data: Path) -> Path | None:
+    """The policy of a site's data, where there is a file of it."""
+    beside = data.resolve().with_name(POLICY_FILE)
+    return beside if beside.is_file() else None
 
 
 def check_place(folder: Path, node: dict[str, str | int]) -> None:

@@ -6,15 +6,12 @@ import shlex
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
-import fedlocal as fl
 from fedlocal.cli import app as cli
 from fedlocal.deploy.app import write_app
-from fedlocal.deploy.choices import SAFE_COLUMNS, safe_step_size
 from fedlocal.deploy.experiments import experiment_app, supported
 from fedlocal.deploy.files import files_app
 from fedlocal.deploy.wish import Wish
@@ -53,18 +50,21 @@ def test_apps_are_short_and_read_every_number_of_a_run(tmp_path: Path, which: st
     folder = write(tmp_path / "heart study", which)
     components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]  # as Flower checks it
     assert components["clientapp"] == "heart_study_app.client_app:app"
-    server, client = ((folder / "heart_study_app" / f"{name}_app.py").read_text() for name in ("server", "client"))
-    assert max(len(server.splitlines()), len(client.splitlines())) < 60
-    for program in (server, client):
+    programs = [
+        (folder / "heart_study_app" / f"{name}.py").read_text() for name in ("method", "server_app", "client_app")
+    ]
+    assert max(len(program.splitlines()) for program in programs) < 64
+    for program in programs:
         imported = [n for n in ast.walk(ast.parse(program)) if isinstance(n, (ast.Import, ast.ImportFrom))]
         for name in [alias.asname or alias.name for node in imported for alias in node.names]:
             assert len(re.findall(rf"\b{name}\b", program)) > 1, name  # what is imported is used
     used = {
         node.slice.value
-        for node in ast.walk(ast.parse(server))
+        for program in programs
+        for node in ast.walk(ast.parse(program))
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
     }
-    assert used - {"FedDualAvg", "FedAc"} == set(config_of(folder))
+    assert used - {"FedDualAvg", "FedAc", "data", "partition-id"} == set(config_of(folder))
 
 
 def test_what_is_asked_for_is_what_is_written(tmp_path: Path):
@@ -76,6 +76,24 @@ def test_what_is_asked_for_is_what_is_written(tmp_path: Path):
     asked |= {"client-step-size": 0.5, "weights": "uniform", "seed": 9, "standardize": True}
     assert asked.items() <= config_of(folder).items()
     assert 'TARGET = "ill"' in (folder / "study_app" / "client_app.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "numbers"),
+    [
+        ([], "AcceleratedProximalGradient", {"rounds": 500, "local-steps": 1}),
+        (["--local-steps", 4], "FedDualAvg", {"rounds": 100, "local-steps": 4, "server-step-size": 1.0}),
+        (["--method", "FedMiD"], "FedMiD", {"rounds": 100, "local-steps": 10}),
+    ],
+)
+def test_what_is_not_asked_for_is_chosen(tmp_path: Path, words: list, method: str, numbers: dict):
+    """Without options: the method that converges, a step size from the sites' curvature, and no site that can stop a run."""
+    said = deploy(tmp_path / "study", "--sites", "a,b,c,d", *words)
+    assert said.exit_code == 0, said.output
+    numbers |= {"client-step-size": 0.0, "min-clients": 3, "tol": 1e-6, "aggregate": "mean", "standardize": True}
+    assert numbers.items() <= config_of(tmp_path / "study").items()
+    assert f"fl.methods.{method}(" in (tmp_path / "study" / "study_app" / "method.py").read_text()
+    assert "A round counts with 3 of 4 sites" in said.output
 
 
 def test_a_target_with_quotation_marks_stays_what_it_is(tmp_path: Path):
@@ -107,20 +125,6 @@ def test_experiments_take_method_and_step_sizes_of_the_text(tmp_path: Path):
     assert kinds == {"lasso", "nuclear", "a9a", "epsilon"}
 
 
-@pytest.mark.parametrize(("task", "l2"), [("logistic", 0.0), ("least-squares", 0.0), ("logistic", 20.0)])
-def test_the_step_size_is_below_one_over_l(task: str, l2: float):
-    """On data of as many columns as it is meant for, all of them the same: nothing has a larger L when standardised."""
-    column = np.array([1.0, -1.0])
-    features = np.repeat(column[:, None], SAFE_COLUMNS, axis=1)
-    kind = fl.problems.Logistic if task == "logistic" else fl.problems.LeastSquares
-    problem = kind(fl.FederatedData.from_clients([(features, column)]), l2=l2, intercept=True)
-    x0 = {"weights": np.zeros(SAFE_COLUMNS), "intercept": np.zeros(())}
-    along = {"weights": np.full(SAFE_COLUMNS, 1e-6), "intercept": np.zeros(())}
-    slopes = [problem.full_gradient(x, 0)["weights"] for x in (x0, along)]
-    curvature = np.linalg.norm(slopes[1] - slopes[0]) / np.linalg.norm(along["weights"])
-    assert 0.99 / safe_step_size(task, l2) < curvature < 1 / safe_step_size(task, l2)
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -130,7 +134,16 @@ def test_the_step_size_is_below_one_over_l(task: str, l2: float):
         (["--sites", "a,b", "--task", "trees"], "--task must be one of 'logistic', 'least-squares', got 'trees'"),
         (["--sites", "a,b", "--method", "FedAvg", "--l1", "1"], "FedAvg has no --l1"),
         (["--sites", "a,b", "--method", "Adam"], "'FedDualAvg', 'FedMiD', 'FedAvg', got 'Adam'"),
-        (["--sites", "a,b", "--no-standardize"], "with --no-standardize give --client-step-size"),
+        (
+            ["--sites", "a,b", "--method", "AcceleratedProximalGradient", "--local-steps", "2"],
+            "--local-steps is for local methods, not for AcceleratedProximalGradient",
+        ),
+        (
+            ["--sites", "a,b", "--aggregate", "sum"],
+            "--aggregate must be one of 'mean', 'median', 'trimmed', 'norm-bounded'",
+        ),
+        (["--sites", "a,b", "--tol", "0"], "--tol must be > 0, got 0"),
+        (["--experiment", "lasso-1", "--tol", "1"], "--tol is set by the experiment lasso-1"),
         (["--sites", "a,b", "--client-step-size", "0"], "--client-step-size must be > 0, got 0"),
         (["--sites", "a,b", "--local-steps", "1", "--local-epochs", "1"], "not both"),
         (["--sites", "a,b", "--min-clients", "3"], "--min-clients must be a whole number >= 1 and <= 2, got 3"),
@@ -202,7 +215,7 @@ def test_the_rehearsal_of_the_readme_names_every_file(tmp_path: Path):
         ("raw", ["what the columns are called", "coefficients.csv", "x/intercept"], ["sum of squares", "scaling/"]),
         (
             "a9a",
-            ["models, losses and numbers of rows, never"],
+            ["models, losses, gradients and numbers of rows, never"],
             ["columns", "coefficients.csv", "scaling/", "intercept"],
         ),
     ],

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.config import parse_config_args
@@ -12,7 +14,7 @@ from fedlocal.cli import app as cli
 from fedlocal.deploy import site as sites
 from fedlocal.deploy.app import write_app
 from fedlocal.deploy.files import files_app
-from fedlocal.deploy.site import Connection, node_config, question, run
+from fedlocal.deploy.site import Connection, node_config, node_values, question, run
 from fedlocal.deploy.wish import Wish
 
 ACTIVATE = "Exit Code: 305 ... [code: 2004] Failed to activate SuperNode."
@@ -32,6 +34,9 @@ def test_what_cannot_be_quoted_is_refused():
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((30, 2)), columns=["age", "chol"])
+    frame.assign(ill=np.arange(30) % 2).to_csv(tmp_path / "a.csv", index=False)
     write_app(tmp_path / "study", files_app(Wish(sites=("a", "b"), target="ill")))
     return tmp_path / "study"
 
@@ -42,16 +47,17 @@ def play(monkeypatch: pytest.MonkeyPatch):
 
     def play(folder: Path, *nodes: tuple[int, str]) -> tuple[int, list[str], list[float]]:
         waiting, said, slept = list(nodes), [], []
+        node = node_values("a", folder.with_name("a.csv"), None)
 
         def run_site(app: object, arguments: list[str], hear: object) -> int:
-            assert arguments == ["--superlink", "127.0.0.1:1", "--insecure", "--node-config", 'site="a" data="/d.csv"']
+            assert arguments == ["--superlink", "127.0.0.1:1", "--insecure", "--node-config", node_config(node)]
             code, words = waiting.pop(0)
             hear(f"\x1b[92mINFO \x1b[0m: {words}\n")  # type: ignore
             return code
 
         monkeypatch.setattr(sites, "run_site", run_site)
         monkeypatch.setattr(sites.time, "sleep", slept.append)
-        code = run(folder, {"site": "a", "data": "/d.csv"}, HERE, said.append)
+        code = run(folder, node, HERE, said.append)
         assert not waiting
         return code, said, slept
 
@@ -61,7 +67,7 @@ def play(monkeypatch: pytest.MonkeyPatch):
 def test_a_site_that_is_refused_tries_again(folder: Path, play):
     code, said, slept = play(folder, (1, ACTIVATE), (1, ACTIVATE), (130, "SuperNode ID: 5"))
     assert (code, slept) == (130, [sites.PAUSE, sites.PAUSE])
-    assert sum(line.startswith("refused: either the coordinator has not registered") for line in said) == 2
+    assert sum(line.startswith("refused: the coordinator has not registered") for line in said) == 2
     assert said[-2:] == ["connected to 127.0.0.1:1; waiting for questions (Ctrl-C ends)", "stopped"]
 
 
@@ -116,7 +122,9 @@ def test_a_folder_without_an_app_is_said_to_be_one(tmp_path: Path):
     ("kind", "config", "words"),
     [
         (MessageType.TRAIN, {"job.round": 4}, "local steps of round 5"),
-        (MessageType.EVALUATE, {}, "loss of the model on the rows of this site"),
+        (MessageType.EVALUATE, {}, "loss and gradient of the model"),
+        (MessageType.EVALUATE, {"conjugate.shift": 0.0}, "sum for the duality gap"),
+        (MessageType.QUERY, {"curvature": True}, "curvature of the loss"),
         (MessageType.QUERY, {"moments": True}, "moments of the columns"),
         (MessageType.QUERY, {"x64": True}, "who is there, with how many rows and columns"),
     ],

@@ -22,16 +22,21 @@ class Diary:
 
     def take_up(self, identity: dict[str, Any]) -> bool:
         """Go on from the last words of a checkpoint of this run, if there is one; whether there is."""
-        read = None if self.path is None else Checkpoint(self.path, identity).read()
+        if self.path is None:
+            return False
+        checkpoint = Checkpoint(self.path, identity)
+        checkpoint.check_writable()
+        read = checkpoint.read()
         if read is None:
             return False
-        self.before, extra = read[0]["rounds"], read[0]["extra"]
-        self.roll.resume(extra["roll"])
-        self.moments.resume(extra["moments"])
-        if self.accountant is not None:
-            self.accountant.load_state_dict(extra["privacy"])
-        self.history.extend(extra["history"])
-        self.events.extend(Event(**event) for event in extra["events"])
+        with checkpoint.resuming():
+            self.before, extra = read[0]["rounds"], read[0]["extra"]
+            self.roll.resume(extra["roll"])
+            self.moments.resume(extra["moments"])
+            if self.accountant is not None:
+                self.accountant.load_state_dict(extra["privacy"])
+            self.history.extend(extra["history"])
+            self.events.extend(Event(**event) for event in extra["events"])
         self.events.add(self.before, "", f"continued from {self.path} after {self.before} rounds")
         return True
 

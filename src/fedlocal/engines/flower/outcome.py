@@ -1,7 +1,6 @@
 """Outcome: what a deployment ends with, also one that stopped early."""
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,7 @@ def _convergence(strategy: Strategy) -> dict[str, Any]:
     """The last evaluation's certificate, ready for JSON."""
     last = strategy.history[-1] if strategy.history else {}
     names = ("round", "objective", "kkt_residual", "duality_gap")
-    known = {name: last[name] for name in names if name in last and not math.isnan(last[name])}
+    known = {name: last[name] for name in names if name in last}
     asked = {"converged": strategy.converged, "tol": strategy.tol, "rounds": strategy.done}
     return {**asked, **known, "no_gap_because": strategy.no_gap_because}
 

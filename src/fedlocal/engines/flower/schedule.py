@@ -59,6 +59,14 @@ class Schedule:
             return self.local_steps[client]
         return (self.local_epochs or 0) * (1 if self.batch_size is None else -(-rows // self.batch_size))
 
+    def smallest_batch(self, rows: int) -> int:
+        """How many different rows every step of a client with so many rows has at least."""
+        if self.batch_size is None:
+            return rows
+        if self.local_epochs is None:  # drawn with replacement
+            return 1
+        return rows % self.batch_size or min(rows, self.batch_size)
+
     def job(self, r: int, client: int, largest: int) -> Job:
         """What a client does in round r; `largest` is the number of examples of the largest site."""
         return Job(
