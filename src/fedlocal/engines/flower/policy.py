@@ -115,4 +115,6 @@ class Policy(BaseModel):
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value or "nothing")
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "nothing" if value == {} else str(value)

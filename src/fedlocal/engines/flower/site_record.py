@@ -1,5 +1,6 @@
 """SiteRecord: what a site was asked and what it answered, on its own disk. Budgets are counted from it over restarts."""
 
+import errno
 import hmac
 import json
 import os
@@ -110,8 +111,10 @@ class SiteRecord:
         if self._file is None:
             return
         entry = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}
+        line = json.dumps(entry).encode() + b"\n"
         try:
-            self._file.write(json.dumps(entry).encode() + b"\n")
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._file.fileno())
         except OSError as error:
             raise Refused(f"the record {self.path} cannot be written: {error.strerror}", "record") from None
