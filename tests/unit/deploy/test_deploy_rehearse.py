@@ -131,8 +131,8 @@ def test_the_command_prints_history_and_events(tmp_path: Path):
 @pytest.mark.parametrize(
     ("steps", "rounds", "said_to_be"),
     [
-        ((0.1, 1.0), 4, "the rehearsal ran through; not converged: KKT residual"),
-        ((0.1, 1.0), 1, "tol is 1e-06, so all rounds would be run. Nothing was kept"),
+        ((0.1, 1.0), 4, "the rehearsal ran through; not converged after 4 rounds: KKT residual"),
+        ((0.1, 1.0), 1, "tol is 1e-06. Nothing was kept"),
         ((5.0, 1.0), 2, "the rehearsal did not go well: the objective grew from"),
         ((5.0, 1e308), 2, "the rehearsal did not go well: diverged in round 1; try smaller step sizes"),
         ((5.0, 1e200), 1, "the objective is not finite; try smaller step sizes"),

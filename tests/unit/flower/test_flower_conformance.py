@@ -208,7 +208,7 @@ def test_a_repeated_round_starts_from_the_memory_that_it_started_from():
         return answer
 
     arguments = {"rounds": 5, "x0": start(False), **SAMPLINGS["full"]}
-    strategy = Strategy(HalfNow(ETA), sites=list("abc"), patience=5.0, **arguments)
+    strategy = Strategy(HalfNow(ETA), sites=list("abc"), patience=5.0, min_clients=3, **arguments)
     strategy.start(Sites(app_of(SMALL), fault=fault), timeout=0.2)
     wanted = half_now(flat(start(False)), _tables("small", "full")[:5], [[0, 1, 2]] * 5)
     assert lost == ["b"]

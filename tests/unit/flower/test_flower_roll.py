@@ -57,8 +57,8 @@ def test_a_name_counts_with_its_own_key_only():
     roll, grid = Roll("Strategy", list("abc"), {"a": 1, "b": 3, "c": 2}), Sites()
     assert roll.call(grid) == [
         ("a", "connected"),
-        ("node 2", "refused: c's key came under the name b"),
-        ("node 3", "refused: b's key came under the name c"),
+        ("b", "refused: b's key came under the name c"),
+        ("c", "refused: c's key came under the name b"),
     ]
     assert roll.online(grid) == {"a": 1}
 

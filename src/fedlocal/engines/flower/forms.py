@@ -1,10 +1,11 @@
 """The form of a model: shapes of its parameters, and names of the columns it is about. All sites must have the same."""
 
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from math import prod
 from typing import Any, NamedTuple
 
 LARGEST = 10**9  # numbers in a model
+MOST_PARAMETERS, MOST_AXES = 10_000, 32  # parameters of a model, and axes of one of them
 
 
 class Form(NamedTuple):
@@ -19,14 +20,18 @@ class Form(NamedTuple):
         names, columns = config.get("names"), config.get("columns")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             raise ValueError(f"{site} does not name its parameters")
+        if len(names) > MOST_PARAMETERS:
+            raise ValueError(f"{site} has {len(names)} parameters; at most {MOST_PARAMETERS} are read")
         shapes = {name: config.get(f"shape.{name}", []) for name in names}
         if not all(
-            isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape) for shape in shapes.values()
+            isinstance(shape, list) and len(shape) <= MOST_AXES and all(type(n) is int and n > 0 for n in shape)
+            for shape in shapes.values()
         ):
             raise ValueError(f"{site} has parameters without a proper shape")
         if sum(prod(shape) for shape in shapes.values()) > LARGEST:
             raise ValueError(f"{site} has more than {LARGEST} parameters")
-        if any(other.startswith(f"{name}/") for name in names for other in names):
+        paths = sorted(name.split("/") for name in shapes)  # what is inside a parameter comes right after it
+        if any(after[: len(path)] == path for path, after in pairwise(paths)):
             raise ValueError(f"{site} has parameters of which one is inside another")
         if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
             raise ValueError(f"{site} does not name its columns properly")

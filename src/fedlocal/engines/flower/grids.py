@@ -51,13 +51,16 @@ class Polling(Grid):
     def receive(self, messages: Iterable[Message], timeout: float | None, enough: int | None) -> list[Message]:
         """As above. Once enough replies are there, the others have a multiple of the time that those took, not all of it."""
         messages = list(messages)
-        waiting = {i for i in self.grid.push_messages(messages) if i} if messages else set()
+        ids = list(self.grid.push_messages(messages)) if messages else []
+        waiting = {i: m.metadata.dst_node_id for i, m in zip(ids, messages, strict=True) if i}
         began, wait = time.monotonic(), FIRST_WAIT
         replies: list[Message] = []
         while waiting and (timeout is None or time.monotonic() - began < timeout):
-            new = list(self.grid.pull_messages(waiting))
-            replies += new
-            waiting -= {reply.metadata.reply_to_message_id for reply in new}
+            for reply in self.grid.pull_messages(list(waiting)):
+                message_id = reply.metadata.reply_to_message_id
+                if message_id in waiting and comes_from(reply, waiting[message_id]):
+                    del waiting[message_id]  # a second reply does not count
+                    replies.append(reply)
             if enough is not None and len(replies) >= enough:
                 took, enough = time.monotonic() - began, None
                 late = took + max(LATE_SECONDS, LATE_FACTOR * took)
@@ -66,6 +69,12 @@ class Polling(Grid):
                 time.sleep(wait)
                 wait = min(1.5 * wait, LONGEST_WAIT)
         return replies
+
+
+def comes_from(reply: Message, node: int) -> bool:
+    """Return True if a reply is this node's, or says in Flower's name that there is none."""
+    source = reply.metadata.src_node_id
+    return source == node or (source == SUPERLINK_NODE_ID and reply.has_error())
 
 
 class InProcess(Grid):

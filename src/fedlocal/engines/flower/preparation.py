@@ -57,14 +57,10 @@ class Preparation:
 
     def show(self, columns: Sequence[str] | None, done: int) -> None:
         """Say what the sites have, before the first round, and where one of them looks unlike the others."""
+        for site, what in self.moments.odd_curvatures():
+            self.events.add(done, site, what)
         rows = ", ".join(f"{site} {count}" for site, count in sorted(self.roll.examples.items()))
         log.info("rows: %s; a round counts with %d of %d sites", rows, self.least, self.roll.size)
-        total = sum(self.roll.examples.values())
-        for site, count in self.roll.examples.items():
-            if count > total / 2 and len(self.roll.examples) > 2:
-                self.events.add(
-                    done, site, f"has {count} of all {total} rows, as it says: more than the others together"
-                )
         if self.moments.total is None:
             return
         table = self.moments.table(self.roll.examples, columns)

@@ -16,8 +16,9 @@ from fedlocal.engines.flower.site_moments import AWAY
 
 SAME = 1e-9  # relative; between a number that a site computed and the same number computed here
 SUSPICIOUS, BEYOND = 5.0, 1000.0  # a change as a multiple of the median of the other sites' changes
+IDLE = 1e-3  # a change so much smaller than the others' is named, too
 SMALL = 1e-6  # relative to the state; changes of this size are not compared
-LARGEST_LOSS = 1e100
+LARGEST = 1e100  # of a number in an evaluation
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Expected:
     rows: Mapping[str, int]  # of every site, as it said when it connected
     check: Callable[[str, Message], None] | None = None  # of a site's reply against what else is known of it
     numbers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # of every site, where they are computed
+    wanted: str = "loss"  # the number that an evaluation asks for
 
     def examine(self, reply: Message, site: str, train: bool) -> None:
         """Say what is wrong with a reply; nothing when it counts."""
@@ -68,11 +70,11 @@ class Expected:
         wrong = [name for name, value in numbers.items() if not np.isfinite(value)]
         if wrong:
             raise ValueError(f"its {wrong[0]} is {numbers[wrong[0]]}")
-        if "conjugate" in numbers:
-            return
-        loss = numbers.get("loss", np.nan)
-        if not -LARGEST_LOSS < loss < LARGEST_LOSS:
-            raise ValueError(f"its loss is {loss}")
+        if self.wanted not in numbers:
+            raise ValueError(f"it gives no {self.wanted}")
+        large = [name for name, value in numbers.items() if abs(value) > LARGEST]
+        if large:
+            raise ValueError(f"its {large[0]} is {numbers[large[0]]:g}")
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,10 @@ def compared(replies: Mapping[str, Message], sent: Letter) -> dict[str, float]:
         norms = np.nan_to_num(change_norms(stacks, sent.arrays), nan=np.inf)
     size = 1 + max(float(np.max(np.abs(a), initial=0.0)) for a in sent.arrays.values())
     found = {}
-    for i, site in enumerate(replies):
+    for i, (site, norm) in enumerate(zip(replies, norms.tolist(), strict=True)):
         usual = float(np.median(np.delete(norms, i)))
-        found[site] = float(norms[i] / max(usual, SMALL * size)) if norms[i] > 0 else 0.0
+        small = max(norm, usual) <= SMALL * size
+        found[site] = 1.0 if small or norm == usual else norm / max(usual, SMALL * size)
     return found
 
 

@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 from fedlocal import checks
 from fedlocal.engines.flower import records
 from fedlocal.engines.flower.forms import Form
+from fedlocal.engines.flower.grids import comes_from
 from fedlocal.engines.flower.records import CONFIG, EXAMPLES
 from fedlocal.engines.flower.site_moments import AWAY
 from fedlocal.engines.flower.text import clean
@@ -19,6 +20,7 @@ HELLO_SECONDS = 60.0  # after which a hello without answer is forgotten, and sen
 REFUSED_SECONDS = 30.0  # after which a node that was refused is asked again
 LONGEST_NAME = 64
 MOST_ROWS = 100.0  # of a site, as a multiple of the median of the others
+MANY_ROWS = 10.0  # of which everybody is told
 
 
 class Roll:
@@ -57,9 +59,11 @@ class Roll:
             self._asked |= {i: (m.metadata.dst_node_id, now) for i, m in zip(ids, hellos, strict=True) if i}
         news = []
         replies = list(grid.pull_messages(list(self._asked))) if self._asked else []
-        for reply in sorted(replies, key=lambda r: self._asked[r.metadata.reply_to_message_id]):
-            node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
-            news += self._hear(reply, node, online)
+        for reply in sorted(replies, key=lambda r: self._asked.get(r.metadata.reply_to_message_id, (0, 0.0))):
+            node, _ = self._asked.get(reply.metadata.reply_to_message_id, (None, 0.0))
+            if node is not None and comes_from(reply, node):
+                del self._asked[reply.metadata.reply_to_message_id]  # a second reply does not count
+                news += self._hear(reply, node, online)
         self.send_notices(grid)
         self.silent = {node for node, _ in self._asked.values()} & online
         return sorted(news)
@@ -86,9 +90,10 @@ class Roll:
         if name not in self.names:
             self.names.append(name)
         self.refused.pop(node, None)
+        new = name not in self.fingerprints
         self.fingerprints[name] = fingerprint
         self._forms[name], self.examples[name], self.node_of[name] = form, examples, node
-        return [(name, "connected")]
+        return [(name, "connected"), *(self._many_rows(name) if new and self.form is not None else [])]
 
     def _check_key(self, name: str, node: int) -> None:
         """A node has the key that it was registered with, so its id says whose key it is."""
@@ -105,7 +110,7 @@ class Roll:
             return
         if self.examples.get(name, examples) != examples:
             raise ValueError(f"{name} came back with {examples} rows; it began this run with {self.examples[name]}")
-        if known and fingerprint != known:
+        if fingerprint != known:
             raise ValueError(f"{name} came back with other data than it began this run with; start a new run for them")
 
     def _refuse(self, node: int, why: str) -> list[tuple[str, str]]:
@@ -143,7 +148,14 @@ class Roll:
                 self._check_rows(name, self.examples[name])
             except ValueError as error:
                 news += self._drop(name, node, str(error))
-        return news
+        return news + [told for name in self.node_of for told in self._many_rows(name)]
+
+    def _many_rows(self, name: str) -> list[tuple[str, str]]:
+        """Tell of a site that outweighs the others."""
+        others = [count for other, count in self.examples.items() if other != name]
+        times = self.examples[name] / np.median(others) if len(others) > 1 else 0.0
+        said = f"look at its rows: {self.examples[name]}, {times:.3g} times the median of the other sites'"
+        return [(name, said)] if times > MANY_ROWS else []
 
     def _check_rows(self, name: str, rows: int) -> None:
         """Rows are weights, and nobody can count those of another: a site's are bounded by a multiple of the others'."""
@@ -211,6 +223,8 @@ def _introduction(message: Message) -> tuple[str, int, Form, str]:
     site, examples = config.get("site"), numbers.get(EXAMPLES)
     if not isinstance(site, str) or not 0 < len(site) <= LONGEST_NAME:
         raise ValueError(f"its name must have 1 to {LONGEST_NAME} characters, got {str(site)[:LONGEST_NAME]!r}")
+    if clean(site) != site:
+        raise ValueError(f"its name must have no control characters, got {clean(site)!r}")
     if type(examples) is not int or not 0 < examples < 2**31:
         raise ValueError(f"{site} has {examples!r} examples")
     fingerprint = config.get("fingerprint", "")

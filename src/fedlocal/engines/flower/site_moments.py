@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 
 from fedlocal.data.moments import Moments, Scaling
 from fedlocal.engines.flower import records
+from fedlocal.engines.flower.grids import Polling
 from fedlocal.engines.flower.loss_bounds import LossBounds
 from fedlocal.engines.flower.records import CONFIG
 
@@ -112,13 +113,10 @@ class SiteMoments:
             if not others:
                 continue
             rest = Moments.merged(others)
-            deviation, usual = (np.sqrt(m.squares / np.maximum(m.present, 1)) for m in (own, rest))
-            known = (own.present >= FEW) & (rest.present >= FEW)
-            far = np.abs(own.mean - rest.mean) > FAR * np.maximum(deviation, usual)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ratio = np.maximum(deviation / usual, usual / deviation)
-            unit = (deviation > 0) & (usual > 0) & (ratio > OTHER_UNIT)
-            for j in np.flatnonzero(known & (far | unit)).tolist():
+            deviation, usual = _deviation(own), _deviation(rest)
+            known = np.sum([other.present >= FEW for other in others], axis=0)
+            differs = np.sum([_differs(own, other) for other in others], axis=0)  # one false site is no majority
+            for j in np.flatnonzero(2 * differs > known).tolist():
                 name = columns[j] if columns else f"column {j + 1}"
                 news.append(
                     (
@@ -127,6 +125,16 @@ class SiteMoments:
                         f"and {usual[j]:.4g} at the other sites",
                     )
                 )
+        return news
+
+    def odd_curvatures(self) -> News:
+        """Sites that make the step size much smaller than the others would."""
+        news: News = []
+        for site, own in self.curvature.items():
+            others = [found for other, found in self.curvature.items() if other != site]
+            if others and own > OTHER_UNIT * np.median(others):
+                times = own / np.median(others)
+                news.append((site, f"suspicious: its curvature is {times:.3g} times the median of the other sites'"))
         return news
 
     def table(self, rows: Mapping[str, int], columns: Sequence[str] | None) -> pd.DataFrame:
@@ -160,8 +168,24 @@ def ask_all(
         for site, node in sorted(nodes.items())
     }
     sent = list(messages.values())
-    replies = {r.metadata.reply_to_message_id: r for r in grid.send_and_receive(sent, timeout=timeout)}
+    received = Polling(grid).receive(
+        sent, timeout, len(sent) - 1
+    )  # one that is silent does not keep the others waiting
+    replies = {reply.metadata.reply_to_message_id: reply for reply in received}
     return {site: replies.get(message.metadata.message_id) for site, message in messages.items()}
+
+
+def _deviation(moments: Moments) -> np.ndarray:
+    return np.sqrt(moments.squares / np.maximum(moments.present, 1))
+
+
+def _differs(own: Moments, other: Moments) -> np.ndarray:
+    """(d,) whether a site's column has another unit or code than another site's. Few values may lie close together by chance."""
+    deviation, usual = _deviation(own), _deviation(other)
+    far = np.abs(own.mean - other.mean) > FAR * np.maximum(deviation, usual)
+    wide = (usual > 0) & (deviation > OTHER_UNIT * usual)
+    narrow = (deviation > 0) & (usual > OTHER_UNIT * deviation) & (own.present >= FEW)
+    return (own.present > 0) & (other.present >= FEW) & (far | wide | narrow)
 
 
 def _answer(reply: Message | None) -> Message:

@@ -30,6 +30,7 @@ from fedlocal.engines.flower.coordinator import Coordinator
 from fedlocal.engines.flower.diary import Diary
 from fedlocal.engines.flower.evaluation import distance, in_words, measure
 from fedlocal.engines.flower.examiner import Examiner
+from fedlocal.engines.flower.grids import Polling
 from fedlocal.engines.flower.late import LateSites
 from fedlocal.engines.flower.letters import Letter
 from fedlocal.engines.flower.loss_bounds import LossBounds
@@ -59,7 +60,7 @@ class Strategy(FedAvg):
         x0: starting point; None takes zeros of the shape that the sites report.
         local_steps, local_epochs, batch_size, clients_per_round, weights, seed: as for `simulate`.
         min_clients: with fewer replies a round does not count and is repeated; None means all that it asks but one, so that
-            no site can stop a run alone.
+            no site can stop a run alone, unless a round asks a single one.
         patience: seconds to wait for sites that are missing before the run stops.
         eval_every: ask for loss and certificate of the model after every so many rounds and after the last.
         tol: stop when the duality gap is below this share of the objective (the KKT residual below it, where there is no
@@ -139,7 +140,7 @@ class Strategy(FedAvg):
         )
         self._unseen = False  # whether clients were asked to train and no reply was looked at yet
         self._late = LateSites()
-        self._grid: Grid | None = None  # whose replies nobody has examined
+        self._grid: Polling | None = None  # whose replies nobody has examined
         self._assessed: dict[str, Message] = {}  # the replies to the last evaluation
         self.no_gap_because: str | None = None
         self.began = False  # whether this run, and no other, may write its results
@@ -171,6 +172,7 @@ class Strategy(FedAvg):
         for site in [site for site in present if site not in asked]:
             self.events.add(self.done, site, "not asked, for it did not answer again and again; left out")
         present = self.preparation.measured(grid, {site: online[site] for site in asked}, self.done)
+        self._late.note([site for site in asked if site not in present], [], self.done)
         self._asked = [(self._message(arrays, config, site, online[site], MessageType.TRAIN), site) for site in present]
         self._unseen = True
         return [message for message, _ in self._asked]
@@ -190,6 +192,7 @@ class Strategy(FedAvg):
         state = records.to_record(self.coordinator.letter.arrays)
         online = self.roll.online(grid)
         ready = [site for site in sorted(online) if not self.standardize or site in self.moments.of]
+        ready = self._late.without(ready, self.done, self.min_clients)
         named = ConfigRecord({**config, CERTIFICATE: True})
         self._asked = [(self._message(state, named, site, online[site], MessageType.EVALUATE), site) for site in ready]
         return [message for message, _ in self._asked]
@@ -285,7 +288,7 @@ class Strategy(FedAvg):
 
     def prepare(self, grid: Grid, timeout: float) -> None:
         """Meet the sites, learn shapes and moments, and begin: at the starting point or at the checkpoint."""
-        self._grid = grid
+        self._grid = Polling(grid)
         if self._coordinator is not None:
             return
         self.timeout = self.preparation.timeout = timeout
@@ -358,11 +361,9 @@ class Strategy(FedAvg):
             for site in self._assessed
             if site in online
         }
-        replies = self._grid.send_and_receive(list(messages.values()), timeout=self.timeout)
+        replies = self._grid.receive(list(messages.values()), self.timeout, self.min_clients)
         asked = [(message, site) for site, message in messages.items()]
-        answers = self.examiner.sort(replies, asked, self.done, self.digest, is_train=False)
-        found = {site: records.only_metrics(reply.content).get("conjugate") for site, reply in answers.good.items()}
-        return {site: float(value) for site, value in found.items() if value is not None}
+        return self.examiner.conjugates(replies, asked, self.done, self.digest, factors)
 
     def _check_and_log_replies(
         self, replies: Iterable[Message], is_train: bool, validate: bool = True

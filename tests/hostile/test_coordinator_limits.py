@@ -1,0 +1,170 @@
+"""What a hostile coordinator can learn from a usual site all the same, and where that ends.
+
+Least squares: second moments of the columns and the target, however much is asked. Logistic regression: with about as many
+well chosen states as there are rows, every row. These tests show that both are so; noise alone would change the second.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.linalg import qr
+from scipy.optimize import least_squares
+from scipy.special import expit
+
+import fedlocal as fl
+from fedlocal.data.moments import Moments
+from fedlocal.engines.flower import records
+from hostile.hostile_coordinator import (
+    COLUMNS,
+    TARGET,
+    Coordinator,
+    answered,
+    numbers_of,
+    patients,
+    refusal,
+    write_hospital,
+)
+
+NUMERIC = ["age", "pressure", "weight"]
+
+
+# --- least squares: second moments, and no more
+
+
+def rotated(table: np.ndarray, seed: int) -> np.ndarray:
+    """Other rows with the same second moments: rotated among themselves around the axis of ones."""
+    n = len(table)
+    rng = np.random.default_rng(seed)
+    basis = qr(np.c_[np.ones(n), rng.normal(size=(n, n - 1))])[0]
+    turn = np.eye(n)
+    turn[1:, 1:] = qr(rng.normal(size=(n - 1, n - 1)))[0]
+    return basis @ turn @ basis.T @ table
+
+
+def answers_of(coordinator: Coordinator, states: np.ndarray) -> list[float]:
+    """Whatever the site says at these states."""
+    found: list[float] = []
+    for r, state in enumerate(states):
+        found += coordinator.gradient(state, 2 * r).tolist()
+        asked = coordinator.evaluate(state, 2 * r + 1)
+        arrays = records.only_arrays(answered(asked).content)
+        found += [*arrays["weights"].tolist(), *arrays["intercept"].ravel().tolist()]
+        found += [value for _, value in sorted(numbers_of(asked).items())]
+        factors = {"conjugate__positive": 0.5, "conjugate__negative": 0.5, "conjugate__shift": 0.3}
+        found.append(numbers_of(coordinator.evaluate(state, 2 * r + 1, **factors))["conjugate"])
+    return found
+
+
+def test_least_squares_tells_second_moments_and_nothing_else(tmp_path: Path):
+    """Two hospitals without a patient in common, but with the same second moments, answer alike."""
+    table = patients().assign(sick=lambda t: t["age"] / 10 + t["weight"] / 20 + np.arange(60) % 7)[[*COLUMNS, TARGET]]
+    states = np.random.default_rng(3).normal(size=(8, 5)) * 0.5 + [0, 0, 0, 0, 9.0]
+    found = []
+    for name, rows in (("first", table.to_numpy()), ("second", rotated(table.to_numpy(), 2))):
+        (tmp_path / name).mkdir()
+        hospital = write_hospital(tmp_path / name, pd.DataFrame(rows, columns=table.columns), task="least-squares")
+        coordinator = Coordinator(*hospital)
+        coordinator.claim(coordinator.own_moments())
+        curvature = numbers_of(coordinator.query(curvature=True))["curvature"]
+        found.append([curvature, *answers_of(coordinator, states)])
+    assert np.abs(rotated(table.to_numpy(), 2) - table.to_numpy()).min(axis=1).max() > 0.1
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-7, atol=1e-7)
+
+
+def test_the_certificate_of_least_squares_has_no_kinks(tmp_path: Path):
+    """Sums over the rows with positive slopes would tell each residual: neither is there such a sum nor such a question."""
+    table = patients().assign(sick=np.arange(60) + 10.0)
+    coordinator = Coordinator(*write_hospital(tmp_path, table, task="least-squares"))
+    assert {numbers_of(coordinator.evaluate(np.r_[0, 0, 0, 0, c], int(c)))["positive"] for c in (20.0, 40.0, 60.0)} == {
+        0.0
+    }
+    factors = {"conjugate__positive": 0.5, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
+    assert "no proper factors" in refusal(coordinator.evaluate(np.r_[0, 0, 0, 0, 20.0], 20, **factors))
+
+
+# --- logistic regression: every row
+
+
+def chosen_states(number: int, columns: int) -> np.ndarray:
+    """States in all directions, as far out as a model of nothing may be."""
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=(number, columns + 1))
+    return z / np.linalg.norm(z, axis=1, keepdims=True) * rng.uniform(0.4, 1.7, (number, 1))
+
+
+def rows_from_gradients(states: np.ndarray, gradients: np.ndarray, rows: int, seed: int) -> tuple[float, np.ndarray]:
+    """Standardised rows A that fit mean_i (expit(z'a_i) - label_i) a_i best, and how well they do.
+
+    The labels are only in mean_i label_i a_i, which the gradient at zero gives: it is g(0) = mean_i (1/2 - label_i) a_i, and
+    the mean of all a_i is (0, 1).
+    """
+    width = states.shape[1]
+    wanted = gradients[1:] - gradients[0] + np.eye(width)[-1] / 2
+    states = states[1:]
+
+    def table(free: np.ndarray) -> np.ndarray:
+        return np.c_[free.reshape(rows, width - 1), np.ones(rows)]
+
+    def misfit(free: np.ndarray) -> np.ndarray:
+        A = table(free)
+        return (expit(states @ A.T) @ A - rows * wanted).ravel()
+
+    def jacobian(free: np.ndarray) -> np.ndarray:
+        A = table(free)
+        p = expit(states @ A.T)
+        J = (p * (1 - p))[:, None, :, None] * states[:, None, None, :-1] * A.T[None, :, :, None]
+        for k in range(width - 1):
+            J[:, k, :, k] += p
+        return J.reshape(-1, free.size)
+
+    start = np.random.default_rng(seed).normal(size=rows * (width - 1))
+    fit = least_squares(misfit, start, jacobian, method="lm", max_nfev=400, xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    return fit.cost, fit.x.reshape(rows, width - 1)
+
+
+def test_chosen_states_give_every_row_of_logistic_regression(tmp_path: Path):
+    """Open: 70 questions of 2,000, all inside the usual policy, and every column of all 30 patients is known."""
+    table = patients(30)[[*NUMERIC, TARGET]]
+    coordinator = Coordinator(*write_hospital(tmp_path, table))
+    moments = coordinator.own_moments()
+    coordinator.claim(moments)
+    states = np.r_[np.zeros((1, 4)), chosen_states(69, 3)]
+    gradients = np.stack([coordinator.gradient(z, r) for r, z in enumerate(states)])
+    fits = (rows_from_gradients(states, gradients, 30, seed) for seed in range(10))
+    rows = next(rows for cost, rows in fits if cost < 1e-18)
+    scaling = moments.scaling()
+    found = {tuple(row) for row in np.rint(rows * scaling.scale + scaling.mean).astype(int).tolist()}
+    assert found == {tuple(row) for row in table[NUMERIC].to_numpy().tolist()}
+
+
+def test_certificates_give_the_labels_of_known_rows(tmp_path: Path):
+    """Open: the sums of positive slopes are linear in the labels; without certificates (policy) they are not given."""
+    table = patients(30)[[*NUMERIC, TARGET]]
+    coordinator = Coordinator(*write_hospital(tmp_path, table))
+    coordinator.claim(coordinator.own_moments())
+    states = chosen_states(80, 3)
+    positive = [numbers_of(coordinator.evaluate(z, r))["positive"] for r, z in enumerate(states)]
+    columns = table[NUMERIC].to_numpy(float)
+    A = np.c_[(columns - columns.mean(0)) / columns.std(0), np.ones(30)]
+    healthy = np.linalg.lstsq(expit(states @ A.T) / 30, np.array(positive), rcond=None)[0]
+    assert (np.rint(1 - healthy) == table[TARGET]).all()
+
+
+@pytest.mark.parametrize("patient", [7, 8])
+def test_false_moments_give_the_label_of_the_one_patient_with_a_missing_value(patient: int, tmp_path: Path):
+    """Open: a missing value is the mean of all, as far from this site's values as the moments may say. One question."""
+    table = patients().astype({"age": float})
+    table.loc[patient, "age"] = np.nan
+    coordinator = Coordinator(*write_hospital(tmp_path, table), fl.methods.AcceleratedProximalGradient(1e-9))
+    own = coordinator.own_moments()
+    assert own.present.tolist() == [59.0, 60.0, 60.0, 60.0]
+    others = own.present * 1e5
+    far = Moments(others, own.mean, own.squares * 1e5)._replace(mean=own.mean + np.array([1e6, 0, 0, 0]))
+    coordinator.claim(Moments.merged([own, far]))
+    scaling = Moments.merged([own, far]).scaling()
+    g = coordinator.gradient(np.zeros(5))
+    slopes_of_others = g[0] * 60 * scaling.scale[0] / (own.mean[0] - scaling.mean[0])  # all are about as far away
+    slope = g[-1] * 60 - slopes_of_others
+    assert slope == pytest.approx(0.5 - table.loc[patient, TARGET], abs=0.05)

@@ -1,0 +1,93 @@
+"""One hostile site: no attack ruins or stops a run unseen, and no honest site is blamed for it."""
+
+import csv
+import io
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlocal.engines.flower import Outcome, Strategy, attendance, grids, patience
+from hostile.attack import EVERYONE, Attack
+from hostile.attacked_run import ETA, HONEST, HOSTILE, SIZES, attacked, chosen_step_size, expected, loss, model_of
+from hostile.site_attacks import ALL, ATTACKS, OPEN
+
+
+@pytest.fixture(autouse=True)
+def _quiet_and_quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(patience, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(attendance, "RETURN_SECONDS", 0.05)
+    monkeypatch.setattr(grids, "LONGEST_WAIT", 0.02)
+    loggers = [logging.getLogger(name) for name in ("flwr", "fedlocal")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_resisted_or_detected(name: str, tmp_path: Path):
+    attack = ATTACKS[name]
+    run = attacked(attack.attacker, rounds=attack.rounds, **attack.settings)
+    assert run.done == attack.rounds
+    said = [event.what for event in run.events if event.site == HOSTILE]
+    assert {event.what for event in run.events if event.site in HONEST} == {"connected"}
+    if attack.words is not None:
+        assert any(re.search(attack.words, what) for what in said), said
+    if attack.left_out is not None:
+        moments = EVERYONE if attack.in_moments else HONEST
+        present = [HONEST if r in attack.left_out else EVERYONE for r in range(attack.rounds)]
+        eta = chosen_step_size(HONEST) if attack.chosen_without else ETA
+        wanted = expected(present, moments, attack.settings.get("method"), eta)
+        np.testing.assert_allclose(model_of(run), wanted, rtol=0, atol=1e-9)
+        if attack.evaluated is not None:
+            of_sites = loss(model_of(run), attack.evaluated, moments)
+            np.testing.assert_allclose(run.history[-1]["loss"], of_sites, rtol=1e-9)
+    assert np.isfinite(model_of(run)).all()
+    _check_files(run, tmp_path)
+
+
+def _check_files(run: Strategy, folder: Path) -> None:
+    """A line of events.csv for each event, and nothing that a terminal would obey."""
+    Outcome.of(run).save(folder)
+    text = (folder / "events.csv").read_bytes().decode()
+    lines = list(csv.reader(io.StringIO(text, newline="")))
+    assert len(lines) == len(text.splitlines()) == len(run.events) + 1
+    assert all(int(line[0]) <= run.done + 1 and line[1] in {"", *SIZES, "node 9"} for line in lines[1:])
+    assert all(character.isprintable() for line in text.splitlines() for character in line)
+
+
+@pytest.mark.parametrize("name", ["name of many lines", "forged error at hello", "forged error", "forged label"])
+def test_nobody_writes_lines_on_the_screen(name: str, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "fedlocal")
+    attacked(ATTACKS[name].attacker)
+    assert any("round 2: a: left out" in message for message in caplog.messages)  # inside a line of b's
+    assert all(message.isprintable() and len(message) < 2500 for message in caplog.messages)
+    assert not any(message.startswith("round 2: a") for message in caplog.messages)
+
+
+LOUD = ["change times 100, no bounds", "change times -10, no bounds"]
+SHARE = {"median": 0.7, "trimmed": 0.7, "norm-bounded": 0.3}  # of what the loss falls without the attack
+
+
+@pytest.mark.parametrize("aggregate", SHARE)
+@pytest.mark.parametrize("attack", [*OPEN, *(ATTACKS[name] for name in LOUD)], ids=lambda attack: attack.name)
+def test_robust_means_bound_what_a_false_change_does(attack: Attack, aggregate: str):
+    run = attacked(attack.attacker, rounds=3, aggregate=aggregate, **attack.settings)
+    falls = np.log(2) - loss(expected([HONEST] * 3), HONEST)
+    assert np.log(2) - loss(model_of(run), HONEST) > SHARE[aggregate] * falls
+
+
+def test_the_mean_is_not_robust():
+    """What the tests above would not let pass."""
+    run = attacked(ATTACKS["change times -10, no bounds"].attacker, rounds=3, loss_bounds=None)
+    assert loss(model_of(run), HONEST) > np.log(2)
+
+
+def test_names_are_different():
+    assert len(ATTACKS) == len(ALL)
