@@ -2,12 +2,13 @@
 
     python examples/hospitals/run.py                      # fetches the data into the cache, once
     python examples/hospitals/run.py --data FOLDER        # or reads processed.*.data from a folder
-    python examples/hospitals/run.py --in-process         # the same without processes, in a minute
+    python examples/hospitals/run.py --in-process         # the same without processes, in half a minute
 
 Starts a SuperLink, one process per hospital, and a run; then compares the model with that of all patients pooled.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -25,7 +26,7 @@ APP = Path(__file__).parent / "app"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="the folder of processed.cleveland.data and so on; by default they are fetched")
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=run_config(APP)["rounds"], help="at most so many")
     parser.add_argument("--out", type=Path, default=Path("hospitals-results"), help="where everything is written")
     parser.add_argument("--in-process", action="store_true", help="play all hospitals in this process")
     arguments = parser.parse_args()
@@ -34,7 +35,7 @@ def main() -> None:
     except (ValueError, OSError) as error:
         sys.exit(f"the data are not here and could not be fetched: {error}")
     results = arguments.out.resolve() / "results"
-    for name in ("checkpoint.npz", "history.csv"):  # of an earlier run
+    for name in ("checkpoint.npz", "report.json"):  # of an earlier run
         (results / name).unlink(missing_ok=True)
     if arguments.in_process:
         rehearse(APP, list(files.values()), arguments.rounds, results)
@@ -46,9 +47,12 @@ def main() -> None:
 
 
 def finished(results: Path, rounds: int) -> bool:
-    """Whether the history goes up to the last round; a run that stops early writes what it has."""
-    history = results / "history.csv"
-    return history.exists() and f"\n{rounds}," in history.read_text()
+    """Return True if the run converged or did all rounds; one that stops early writes what it has."""
+    report = results / "report.json"
+    if not report.exists():
+        return False
+    convergence = json.loads(report.read_text())["convergence"]
+    return convergence["converged"] or convergence["rounds"] == rounds
 
 
 def deploy(files: dict[str, Path], results: Path, rounds: int) -> None:
@@ -58,7 +62,7 @@ def deploy(files: dict[str, Path], results: Path, rounds: int) -> None:
         for name, file in files.items():
             machine.start(
                 *(name, "fedlocal", "site", str(APP), "--site", name, "--data", str(file.resolve())),
-                *("--superlink", address, "--insecure"),
+                *("--superlink", address, "--insecure", "--record", str(results.parent / name / "record.jsonl")),
             )
         machine.run(APP, address, f'rounds={rounds} results="{results}"')
 

@@ -1,7 +1,9 @@
 """What a hospital runs. Patients stay there.
 
-What leaves it: the number of its patients; once, of every column, how many values there are, their mean and their sum of squares
-around it; then where its own steps moved the model, and the model's loss.
+What leaves it: the number of its patients and what the columns are called; once, of every column, how many values there are,
+their mean and their sum of squares around it, and how steep the hospital's loss is at most; then, round by round, the gradient
+of the loss, and now and then the model's loss. The hospital's policy decides what is answered, and this copy of the app says
+which settings were agreed on.
 """
 
 import numpy as np
@@ -9,8 +11,13 @@ from flwr.app import Context
 
 import fedlocal as fl
 from fedlocal.core import AbstractProblem
-from fedlocal.data.heart import Hospital, read_hospital
-from fedlocal.engines.flower import client_app
+from fedlocal.data.heart import COLUMNS, Hospital, read_hospital
+from fedlocal.deploy import own_config
+from fedlocal.engines.flower import Agreement, Policy, client_app
+
+from .method import method_of
+
+CONFIG = own_config(__file__)
 
 
 def training_rows(hospital: Hospital) -> np.ndarray:
@@ -28,8 +35,8 @@ def patients(context: Context) -> tuple[np.ndarray, np.ndarray]:
 def problem_for_node(context: Context, scaling: fl.data.Scaling | None = None) -> AbstractProblem:
     """The logistic loss of the hospital's patients, in units that all hospitals share; what is missing becomes the mean."""
     features, targets = patients(context)
-    features = np.nan_to_num(features) if scaling is None else scaling.apply(features)
-    return fl.problems.Logistic(fl.FederatedData.from_clients([(features, targets)]), intercept=True)
+    scaling = scaling or fl.data.Moments.of(features).scaling()  # its own, until all have agreed on one
+    return fl.problems.Logistic(fl.FederatedData.from_clients([(scaling.apply(features), targets)]), intercept=True)
 
 
 def moments_for_node(context: Context) -> fl.data.Moments:
@@ -37,4 +44,12 @@ def moments_for_node(context: Context) -> fl.data.Moments:
     return fl.data.Moments.of(patients(context)[0])
 
 
-app = client_app(problem_for_node, moments_for_node=moments_for_node)
+app = client_app(
+    problem_for_node,
+    moments_for_node=moments_for_node,
+    columns_for_node=lambda context: COLUMNS,
+    agreement=Agreement(method_of(CONFIG), CONFIG, chosen_step_size=True),
+    policy=Policy(
+        smallest_cell=1
+    ),  # UCI has published these patients; usually columns that tell on one or two are left out
+)

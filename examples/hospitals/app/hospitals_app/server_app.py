@@ -1,15 +1,15 @@
 """The coordinator: it averages what the hospitals answer, and never sees a patient."""
 
-from contextlib import suppress
 from pathlib import Path
 
 import jax
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-import fedlocal as fl
-from fedlocal.deploy import talk_plainly
-from fedlocal.engines.flower import Outcome, Strategy, start
+from fedlocal.deploy import site_nodes, talk_plainly
+from fedlocal.engines.flower import LossBounds, Outcome, Strategy, start
+
+from .method import method_of
 
 jax.config.update("jax_enable_x64", True)  # double precision; the hospitals follow
 app = ServerApp()
@@ -21,25 +21,24 @@ def main(grid: Grid, context: Context) -> None:
     talk_plainly()
     config = context.run_config
     results = Path(config["results"]).resolve()
-    method = fl.methods.FedDualAvg(
-        client_step_size=config["client-step-size"],
-        server_step_size=config["server-step-size"],
-        regularizer=fl.regularizers.L1(config["l1"]),  # of the weights, not of the intercept
-    )
     strategy = Strategy(
-        method,
+        method_of(config),
         sites=config["sites"].split(","),
+        nodes=site_nodes(),  # a hospital's name counts only with the hospital's key
         rounds=config["rounds"],
+        tol=config["tol"],
         local_steps=config["local-steps"],
-        weights="examples",
+        weights=config["weights"],
+        seed=config["seed"],
         min_clients=config["min-clients"],
         patience=config["patience"],
         eval_every=config["eval-every"],
         standardize=True,
+        choose_step_size=True,
+        loss_bounds=LossBounds(slope=1.0, curvature=0.25),  # with which answers are checked
         checkpoint=str(results / "checkpoint.npz"),
     )
     try:
         start(strategy, grid, timeout=config["timeout"])
     finally:  # also of a run that stops early
-        with suppress(RuntimeError):  # there is nothing to save where no hospital was met
-            Outcome.of(strategy).save(results)
+        Outcome.of(strategy).save(results)
