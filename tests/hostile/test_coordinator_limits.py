@@ -1,7 +1,7 @@
 """What a hostile coordinator can learn from a usual site all the same, and where that ends.
 
-Least squares: second moments of the columns and the target, however much is asked. Logistic regression: with about as many
-well chosen states as there are rows, every row. These tests show that both are so; noise alone would change the second.
+Least squares: second moments of the columns and the target, however much is asked. Logistic regression: with about twice
+as many chosen states as there are rows, the columns of every row. These tests show that both are so.
 """
 
 from pathlib import Path
