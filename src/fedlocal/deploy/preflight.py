@@ -35,23 +35,34 @@ def check_address(address: str, root_certificates: Path | None) -> str | None:
         raise ValueError(f"site: --superlink: the host {host} is not known here ({error}); check its name") from None
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS) as plain:
-            return _speaks_plainly(plain) if root_certificates is None else _speaks_tls(plain, host, root_certificates)
+            if root_certificates is not None:
+                _greet(plain, _context(root_certificates), host)
+            elif _has_tls(plain, host):
+                raise ValueError(
+                    "site: the coordinator speaks TLS; give --root-certificates and --key instead of --insecure"
+                )
     except OSError as error:
-        if isinstance(error, ssl.SSLError):
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
             raise ValueError(_of_tls(error, root_certificates)) from None
         return f"{address} does not answer yet ({error.strerror or error})"
+    return None
 
 
-def _speaks_plainly(plain: socket.socket) -> None:
-    """A server with TLS answers a line of plain text with an alert, or hangs up."""
-    plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
-    answer = plain.recv(16)
-    if not answer.startswith(b"HTTP/"):
-        raise ValueError("site: the coordinator speaks TLS; give --root-certificates and --key instead of --insecure")
+def _has_tls(plain: socket.socket, host: str) -> bool:
+    """Return True if the other side answers a greeting of TLS; whoever it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        _greet(plain, context, host)
+    except ssl.SSLEOFError:
+        raise
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    return True
 
 
-def _speaks_tls(plain: socket.socket, host: str, root_certificates: Path) -> None:
-    with _context(root_certificates).wrap_socket(plain, server_hostname=host.strip("[]")):
+def _greet(plain: socket.socket, context: ssl.SSLContext, host: str) -> None:
+    with context.wrap_socket(plain, server_hostname=host.strip("[]")):
         return
 
 
