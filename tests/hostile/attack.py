@@ -26,6 +26,7 @@ class Attack:
     left_out: Collection[int] | None = ()  # rounds in which its answer does not count; None: the model is another one
     in_moments: bool = True  # whether columns are standardised with its moments
     evaluated: Collection[str] | None = EVERYONE  # the sites of the last evaluation; None: its loss is not compared
+    no_gap: bool = False  # whether there is no duality gap because of it
     rounds: int = 1
     chosen_without: bool = False  # whether the step size is chosen without its curvature
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -27,6 +27,17 @@ def _nameless(grid: AttackedGrid) -> Fault:
     return lambda site, question, answer: answer
 
 
+def _first_with_other_columns(grid: AttackedGrid) -> Fault:
+    """Is there before all others, and claims another column."""
+    later = {node: grid.contexts.pop(node) for site, node in NODES.items() if site != HOSTILE}
+
+    def fault(site: str, question: Message, answer: Message) -> Message:
+        grid.contexts.update(later)
+        return other_columns(question, answer) if site == HOSTILE and hello(question) else answer
+
+    return fault
+
+
 def _returns(change: Any) -> Any:
     """Leaves after round 1 and comes back with another introduction."""
 
@@ -137,6 +148,12 @@ def _answers_for_another(grid: AttackedGrid) -> Fault:
 
 
 PRESENCE = [
+    refused(
+        "first with other columns",
+        "is the first to connect, with another column",
+        _first_with_other_columns,
+        "refused: b has other columns than the others: column 4 is 'salary'",
+    ),
     Attack("two introductions", "introduces itself twice", _again),
     Attack("introduction of another", "introduces a, before a does", _introduces_another),
     Attack("second node", "connects a second node under its name", _nameless),

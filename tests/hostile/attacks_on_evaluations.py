@@ -16,7 +16,7 @@ def left_out(name: str, does: str, change: Any, words: str, **more: Any) -> Atta
 
 def no_gap(name: str, does: str, attacker: Any, words: str, **settings: Any) -> Attack:
     """The loss counts; there is no duality gap, and everybody is told because of whom."""
-    return Attack(name, does, attacker, words, settings={"method": ACCELERATED, **settings})
+    return Attack(name, does, attacker, words, no_gap=True, settings={"method": ACCELERATED, **settings})
 
 
 def _without(record: str) -> Any:

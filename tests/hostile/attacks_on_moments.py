@@ -139,7 +139,7 @@ MOMENTS = [
         on(about_curvature, numbers(curvature=1e30)),
         r"no curvature: it is 1e\+30, and its moments allow for",
         chosen_without=True,
-        rounds=3,
+        rounds=2,
         settings=CHOSEN,
     ),
     Attack(
@@ -148,7 +148,7 @@ MOMENTS = [
         on(about_curvature, numbers(curvature=float("nan"))),
         "no curvature: it is nan",
         chosen_without=True,
-        rounds=3,
+        rounds=2,
         settings=CHOSEN,
     ),
     Attack(
@@ -157,7 +157,7 @@ MOMENTS = [
         on(about_curvature, numbers(curvature=float("inf"))),
         "no curvature: it is inf",
         chosen_without=True,
-        rounds=3,
+        rounds=2,
         settings=CHOSEN,
     ),
     Attack(
@@ -166,7 +166,7 @@ MOMENTS = [
         on(about_curvature, numbers(curvature=-1.0)),
         "no curvature: it is -1",
         chosen_without=True,
-        rounds=3,
+        rounds=2,
         settings=CHOSEN,
     ),
     Attack(
@@ -175,7 +175,7 @@ MOMENTS = [
         on(about_curvature, lambda q, a: None),
         "no curvature: no answer in time",
         chosen_without=True,
-        rounds=3,
+        rounds=2,
         settings={**CHOSEN, "timeout": 0.1},
     ),
     Attack(
@@ -193,7 +193,7 @@ MOMENTS = [
         on(about_curvature, numbers(curvature=1e-30)),
         None,
         chosen_without=True,
-        rounds=3,
+        rounds=2,
         settings=CHOSEN,
     ),
 ]

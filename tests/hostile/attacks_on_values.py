@@ -61,7 +61,7 @@ UNBOUNDED = {"loss_bounds": None}
 VALUES = [
     always_left_out("values of 1e30", "answers 1e30 everywhere", each(lambda sent, a: a * 0 + 1e30), FAR),
     always_left_out(
-        "values of 1.7e308", "answers almost the largest float", each(lambda s, a: a * 0 + 1.7e308), FAR, rounds=3
+        "values of 1.7e308", "answers almost the largest float", each(lambda s, a: a * 0 + 1.7e308), FAR, rounds=2
     ),
     always_left_out("values of -1.7e308", "the same, negative", each(lambda s, a: a * 0 - 1.7e308), FAR),
     always_left_out(
@@ -70,14 +70,14 @@ VALUES = [
         each(lambda s, a: a * 0 + 1.7e308),
         r"its change is inf times the median|its change is .*e\+\d+ times the median",
         settings={"loss_bounds": None},
-        rounds=3,
+        rounds=2,
     ),
     always_left_out(
         "nan",
         "answers nan",
         each(lambda sent, a: a * np.nan),
         "nan or inf in y/intercept, y/weights; left out",
-        rounds=3,
+        rounds=2,
     ),
     always_left_out(
         "inf", "answers inf", each(lambda sent, a: a * 0 + INF), "nan or inf in y/intercept, y/weights; left out"
@@ -87,7 +87,7 @@ VALUES = [
     ),
     always_left_out("1e6 in one number", "answers 1e6 in one coordinate", _one_coordinate(1e6), FAR),
     always_left_out("change times -1e4", "turns and magnifies its change", each(lambda s, a: s - 1e4 * (a - s)), FAR),
-    always_left_out("change times 100", "magnifies its change", each(lambda s, a: s + 100 * (a - s)), FAR, rounds=3),
+    always_left_out("change times 100", "magnifies its change", each(lambda s, a: s + 100 * (a - s)), FAR, rounds=2),
     always_left_out("change times -10", "turns and magnifies its change", each(lambda s, a: s - 10 * (a - s)), FAR),
     Attack(
         "change times 100, no bounds",
@@ -97,7 +97,7 @@ VALUES = [
         None,
         evaluated=None,
         settings={"loss_bounds": None},
-        rounds=3,
+        rounds=2,
     ),
     Attack(
         "change times -10, no bounds",
@@ -115,7 +115,7 @@ VALUES = [
         r"suspicious: its change is 0 times the median",
         None,
         evaluated=None,
-        rounds=3,
+        rounds=2,
     ),
     Attack(
         "no work, gradients",

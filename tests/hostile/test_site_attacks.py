@@ -48,6 +48,8 @@ def test_an_attack_is_resisted_or_detected(name: str, tmp_path: Path):
         if attack.evaluated is not None:
             of_sites = loss(model_of(run), attack.evaluated, moments)
             np.testing.assert_allclose(run.history[-1]["loss"], of_sites, rtol=1e-9)
+    if attack.no_gap:
+        assert np.isnan(run.history[-1]["duality_gap"])
     assert np.isfinite(model_of(run)).all()
     _check_files(run, tmp_path)
 
@@ -69,6 +71,12 @@ def test_nobody_writes_lines_on_the_screen(name: str, caplog: pytest.LogCaptureF
     assert any("round 2: a: left out" in message for message in caplog.messages)  # inside a line of b's
     assert all(message.isprintable() and len(message) < 2500 for message in caplog.messages)
     assert not any(message.startswith("round 2: a") for message in caplog.messages)
+
+
+def test_a_false_certificate_does_not_end_a_run():
+    attack = ATTACKS["conjugate of -1e30"]
+    run = attacked(attack.attacker, rounds=3, eval_every=1, tol=1e-3, **attack.settings)
+    assert (run.done, run.converged) == (3, False)
 
 
 LOUD = ["change times 100, no bounds", "change times -10, no bounds"]

@@ -9,6 +9,7 @@ from fedlocal.engines.flower.assessment import Assessment, unlike_the_others
 
 over = pytest.mark.parametrize
 N, D = 30, 3
+KINDS = ("logistic", "squares")
 
 
 class Rows:
@@ -52,7 +53,7 @@ def _factors(kind: str, rng: np.random.Generator) -> dict[str, float]:
     return {"positive": scale, "negative": scale, "shift": float(rng.standard_normal())}
 
 
-@over("kind", ["logistic", "squares"])
+@over("kind", KINDS)
 @over("l2", [0.0, 0.3])
 @over("intercept", [True, False])
 def test_honest_sites_are_believed(kind: str, l2: float, intercept: bool):
@@ -64,7 +65,7 @@ def test_honest_sites_are_believed(kind: str, l2: float, intercept: bool):
         rows.said.check_conjugate(rows.x, rows.second_moments, factors, rows.conjugate(factors))
 
 
-@over("kind", ["logistic", "squares"])
+@over("kind", KINDS)
 @over("times", [0.99, 1.01])
 def test_with_slopes_as_they_are_the_conjugate_follows(kind: str, times: float):
     """Fenchel-Young holds with equality."""
@@ -74,10 +75,17 @@ def test_with_slopes_as_they_are_the_conjugate_follows(kind: str, times: float):
         rows.said.check_conjugate(rows.x, rows.second_moments, one, times * rows.conjugate(one))
 
 
-@over("kind", ["logistic", "squares"])
 @over(
-    ("name", "value"),
-    [("loss", -1.0), ("loss", 1e9), ("squares", 1e9), ("squares", 0.0), ("positive", -1.0), ("positive", 9e9)],
+    ("kind", "name", "value"),
+    [
+        *(
+            (kind, *false)
+            for kind in KINDS
+            for false in [("loss", -1.0), ("loss", 1e9), ("squares", 1e9), ("squares", 0.0)]
+        ),
+        ("logistic", "positive", -1.0),
+        ("logistic", "positive", 9e9),
+    ],
 )
 def test_numbers_that_contradict_each_other_are_not_believed(kind: str, name: str, value: float):
     rows = Rows(kind, 3, 0.5, 0.0, True)

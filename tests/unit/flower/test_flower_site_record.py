@@ -14,6 +14,7 @@ import pytest
 from fedlocal.engines.flower.policy import Policy, Refused
 from fedlocal.engines.flower.site_record import EVALUATE, HELLO, MOMENTS, TRAIN, SiteRecord
 
+ROWS = 1000
 POLICY = Policy(most_rounds=2, most_evaluations=1, most_answers=6)
 
 
@@ -27,7 +28,7 @@ def opened(path: Path) -> Iterator[SiteRecord]:
 
 
 def spend(record: SiteRecord, kind: str, state: str | None = None) -> None:
-    record.check(POLICY, kind, state)
+    record.check(POLICY, kind, ROWS, state)
     record.note(kind, 7, 0, state)
 
 
@@ -39,15 +40,15 @@ def test_budgets_are_counted_over_restarts(tmp_path: Path):
     with opened(path) as record:
         spend(record, TRAIN, "t")
         with pytest.raises(Refused, match="most_rounds = 2 of the policy are spent"):
-            record.check(POLICY, TRAIN, "u")
+            record.check(POLICY, TRAIN, ROWS, "u")
         spend(record, EVALUATE, "s")
     with opened(path) as record:
         with pytest.raises(Refused, match="most_evaluations = 1 of the policy are spent"):
-            record.check(POLICY, EVALUATE, "t")
+            record.check(POLICY, EVALUATE, ROWS, "t")
         spend(record, MOMENTS)
         spend(record, HELLO)  # the sixth answer
     with opened(path) as record, pytest.raises(Refused, match="most_answers = 6 of the policy are spent"):
-        record.check(POLICY, TRAIN, "s")
+        record.check(POLICY, TRAIN, ROWS, "s")
 
 
 def test_refusals_count_and_end(tmp_path: Path):
@@ -57,7 +58,7 @@ def test_refusals_count_and_end(tmp_path: Path):
             record.note_refusal(POLICY, TRAIN, 7, "why")
     assert sum("refused" in json.loads(line) for line in path.read_text().splitlines()) == POLICY.most_answers
     with opened(path) as record, pytest.raises(Refused, match="most_answers"):
-        record.check(POLICY, HELLO)
+        record.check(POLICY, HELLO, ROWS)
 
 
 def test_without_a_file_budgets_are_counted_too():
@@ -65,7 +66,7 @@ def test_without_a_file_budgets_are_counted_too():
     spend(record, TRAIN, "s")
     spend(record, TRAIN, "t")
     with pytest.raises(Refused, match="most_rounds"):
-        record.check(POLICY, TRAIN, "u")
+        record.check(POLICY, TRAIN, ROWS, "u")
     assert record.fingerprint("data") == ""
 
 
@@ -84,7 +85,7 @@ def test_a_last_line_that_was_cut_off_is_passed_over(tmp_path: Path):
                 spend(record, TRAIN, state)
                 assert record.fingerprint("data") == secret
         with opened(path) as record, pytest.raises(Refused, match="most_rounds"):
-            record.check(POLICY, TRAIN, "u")
+            record.check(POLICY, TRAIN, ROWS, "u")
 
 
 @pytest.mark.parametrize("line", ["", "nonsense", "{}}", '{"question": "train"}', '["question"]', "3"])

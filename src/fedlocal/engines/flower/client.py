@@ -143,7 +143,7 @@ def _train(question: Question, context: Context) -> RecordDict:
     plan = site.plan(job, problem)
     memory = before = _memory(context, job.round, method.init_memory(question.x0))
     site.check_point(problem, method.primal(method.start(question.sent, memory)))
-    site.spend(TRAIN, context.run_id, job.round, question.state)
+    site.spend(TRAIN, context.run_id, examples_of(problem), job.round, question.state)
     message, memory, end = local_round(
         problem, method, plan, question.sent, memory, job.round, site.policy.most_seconds
     )
@@ -168,7 +168,7 @@ def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> 
     site, problem, config = question.site, question.problem, question.config
     x = jax.device_get(question.method.solution(question.sent))
     site.check_point(problem, x)
-    site.spend(EVALUATE, context.run_id, question.job.round, question.state)
+    site.spend(EVALUATE, context.run_id, examples_of(problem), question.job.round, question.state)
     examples = examples_of(problem)
     named = {EXAMPLES: examples, WEIGHT: float(examples) if question.job.weights == "examples" else 1.0}
     if f"{CONJUGATE}shift" in config:
@@ -224,6 +224,7 @@ def _introduction(context: Context, site: Site, columns: Sequence[str] | None) -
     shapes = {wire.path_name(path): list(a.shape) for path, a in leaves}
     config: dict[str, Any] = {"site": site_name(context), "names": list(shapes)}
     config |= {f"shape.{name}": shape for name, shape in shapes.items()}
+    config["states-left"] = site.record.states_left(site.policy, examples_of(problem))
     config["fingerprint"] = site.record.fingerprint(site_rows.content_of(problem))
     if columns:
         config["columns"] = [str(column) for column in columns]

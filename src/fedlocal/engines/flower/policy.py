@@ -36,6 +36,8 @@ class Policy(BaseModel):
         smallest_cell: a column in which fewer rows than this differ from the usual value is left out at this site.
         most_parameters_per_row: numbers in the model per row of the site.
         largest_loss: the loss of a model on the site's rows, as a multiple of the loss of the zero model.
+        most_states_per_row: questions for steps, losses and gradients at different states, over all runs, per row of the
+            site. Each tells as many numbers as a row has: with about as many as rows, rows can be computed from them.
         most_rounds: different states at which the site takes local steps, over all runs on its data.
         most_evaluations: different states at which it gives loss and gradient, over all runs on its data.
         most_answers: answers of any kind, over all runs on its data.
@@ -56,6 +58,7 @@ class Policy(BaseModel):
     smallest_cell: int = Field(default=3, ge=1)
     most_parameters_per_row: float = Field(default=0.33, gt=0)
     largest_loss: float = Field(default=2.0, gt=0)
+    most_states_per_row: float = Field(default=0.5, gt=0)
     most_rounds: int = Field(default=2000, ge=1)
     most_evaluations: int = Field(default=500, ge=0)
     most_answers: int = Field(default=10_000, ge=1)
@@ -73,6 +76,7 @@ class Policy(BaseModel):
             smallest_cell=1,
             most_parameters_per_row=math.inf,
             largest_loss=math.inf,
+            most_states_per_row=math.inf,
             most_rounds=2**31,
             most_evaluations=2**31,
             most_answers=2**31,
@@ -101,6 +105,7 @@ class Policy(BaseModel):
             "smallest_cell": "a column in which fewer rows differ from its usual value is left out here",
             "most_parameters_per_row": "numbers in the model per row at most",
             "largest_loss": "times the loss of the zero model is the worst model that is answered",
+            "most_states_per_row": "questions at different states per row, over all runs",
             "most_rounds": "states at which the site takes steps, over all runs",
             "most_evaluations": "states at which the site gives its loss and gradient, over all runs",
             "most_answers": "answers over all runs",

@@ -55,8 +55,11 @@ class Preparation:
             self._ask_moments(grid, late, done)
         return [site for site in nodes if site in self.moments.of]
 
-    def show(self, columns: Sequence[str] | None, done: int) -> None:
+    def show(self, columns: Sequence[str] | None, done: int, states: int) -> None:
         """Say what the sites have, before the first round, and where one of them looks unlike the others."""
+        for site, left in sorted(self.roll.states_left.items()):
+            if left < states:
+                log.warning("%s answers %d more questions by its policy; all rounds would ask %d", site, left, states)
         for site, what in self.moments.odd_curvatures():
             self.events.add(done, site, what)
         rows = ", ".join(f"{site} {count}" for site, count in sorted(self.roll.examples.items()))

@@ -40,6 +40,7 @@ class Roll:
         self.refused: dict[int, tuple[str, float]] = {}  # nodes that are not taken, why, and since when
         self.silent: set[int] = set()  # nodes that were connected at the last call and did not say yet who they are
         self.fingerprints: dict[str, str] = {}  # of the sites' data, which only they can make
+        self.states_left: dict[str, int] = {}  # how many questions each of them still answers, by its policy
         self._forms: dict[str, Form] = {}  # that sites gave
         self._notices: list[tuple[int, str]] = []  # for nodes that were refused
         self._asked: dict[str, tuple[int, float]] = {}  # hellos without an answer yet: to which node, and when
@@ -92,6 +93,8 @@ class Roll:
         self.refused.pop(node, None)
         new = name not in self.fingerprints
         self.fingerprints[name] = fingerprint
+        left = records.only_config(reply.content).get("states-left")
+        self.states_left[name] = left if type(left) is int and left >= 0 else 0
         self._forms[name], self.examples[name], self.node_of[name] = form, examples, node
         return [(name, "connected"), *(self._many_rows(name) if new and self.form is not None else [])]
 

@@ -59,7 +59,8 @@ class _Finished(Exception):
 def _all_rounds(strategy: FlowerStrategy, inner: Strategy, grid: Polling, timeout: float) -> Result:
     inner.prepare(grid, timeout)
     if inner.done == 0:
-        inner.preparation.show(inner.columns(), inner.done)
+        rounds = inner.schedule.rounds
+        inner.preparation.show(inner.columns(), inner.done, rounds + -(-rounds // inner.eval_every))
     examining = Examining(grid, inner)
     questions = inner.configure_evaluate(0, inner.arrays(), ConfigRecord(), grid)  # if it was killed before it asked
     inner.aggregate_evaluate(0, examining.send_and_receive(questions, timeout=timeout))

@@ -28,6 +28,7 @@ INCLUDED = "moments.included"  # whether this site's own are in them
 ROUNDING = 1e-6  # relative; the moments of others are differences of large sums
 EPSILON = 1e-12  # of sums of squares around means that are far from zero
 MOST_OTHERS = 1e6  # values of all sites, as a multiple of one site's
+FAR = 10.0  # deviations of a site's values between their mean and that of all sites
 LARGEST_MAGNIFICATION = 100.0  # of a site's own deviation, by moments that do not include it
 ProblemForNode = Callable[..., AbstractProblem]  # (context), or (context, scaling) where features are standardised
 log = logging.getLogger("fedlocal")
@@ -63,9 +64,18 @@ class Site:
             problem = self.problem_for_node(context, *(() if scaling is None else (scaling,)))
             check_one_client(problem)
             site_rows.check_rows(self.policy, problem)
-            rare, _ = self._of_columns(context, problem if scaling is None else None)
+            rare, moments = self._of_columns(context, problem if scaling is None else None)
+            if scaling is not None and moments is not None:
+                rare = np.union1d(rare, self._marking_missing(problem, moments, scaling))
             self._problems[place] = (made_with, site_rows.without_columns(problem, rare))
         return self._problems[place][1]
+
+    def _marking_missing(self, problem: AbstractProblem, own: Moments, scaling: Scaling) -> np.ndarray:
+        """Columns that mark a few rows by their missing value: the mean of all sites is far from all values here."""
+        missing = int(np.asarray(problem.sizes())[0]) - own.present
+        deviation = np.sqrt(own.squares / np.maximum(own.present, 1))
+        far = np.abs(np.nan_to_num(scaling.mean) - own.mean) > FAR * deviation
+        return np.flatnonzero((missing > 0) & (missing < self.policy.smallest_cell) & far)
 
     def moments(self, context: Context) -> Moments:
         """The site's own moments, of columns that are not too rare."""
@@ -181,10 +191,10 @@ class Site:
         """Refuse a point that singles out rows."""
         site_rows.check_point(self.policy, problem, x, lambda: self._fact("zero", problem, site_rows.zero_loss))
 
-    def spend(self, kind: str, run: int, r: int | None = None, state: str | None = None) -> None:
-        """Count a question against the budget and write it down, before it is answered."""
+    def spend(self, kind: str, run: int, rows: int = 0, r: int | None = None, state: str | None = None) -> None:
+        """Count a question about so many rows against the budget and write it down, before it is answered."""
         with self._spending:
-            self.record.check(self.policy, kind, state)
+            self.record.check(self.policy, kind, rows, state)
             self.record.note(kind, run, r, state)
 
 

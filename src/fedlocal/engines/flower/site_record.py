@@ -38,8 +38,23 @@ class SiteRecord:
                 self.close()
                 raise
 
-    def check(self, policy: Policy, kind: str, state: str | None = None) -> None:
+    def states_left(self, policy: Policy, rows: int) -> int:
+        """How many questions at new states the site still answers."""
+        most = min(policy.most_states_per_row * max(rows, 1), policy.most_rounds + policy.most_evaluations)
+        return max(0, int(most) - self._asked())
+
+    def _asked(self) -> int:
+        return sum(map(len, self._states.values()))
+
+    def check(self, policy: Policy, kind: str, rows: int, state: str | None = None) -> None:
         """Refuse a question for which the budget is spent. A state that was asked before costs nothing of its kind."""
+        new = kind in self._states and state not in self._states[kind]
+        if new and self._asked() + 1 > policy.most_states_per_row * max(rows, 1):
+            raise Refused(
+                f"{self._asked()} questions were answered about {rows} rows; most_states_per_row of the policy is "
+                f"{policy.most_states_per_row:g}. A larger one trusts the coordinator more",
+                "most_states_per_row",
+            )
         limits = {TRAIN: policy.most_rounds, EVALUATE: policy.most_evaluations}
         if kind in limits and state not in self._states[kind] and len(self._states[kind]) >= limits[kind]:
             name = "most_rounds" if kind == TRAIN else "most_evaluations"
