@@ -140,6 +140,9 @@ class SiteRecord:
             with suppress(OSError):
                 self._file.close()
 
+    def __del__(self) -> None:
+        self.close()
+
 
 def _only_user(file: Any, path: Path) -> None:
     """Two processes with one record would each spend the whole budget: the second is refused."""
