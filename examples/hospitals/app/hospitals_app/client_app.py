@@ -49,7 +49,6 @@ app = client_app(
     moments_for_node=moments_for_node,
     columns_for_node=lambda context: COLUMNS,
     agreement=Agreement(method_of(CONFIG), CONFIG, chosen_step_size=True),
-    policy=Policy(
-        smallest_cell=1
-    ),  # UCI has published these patients; usually columns that tell on one or two are left out
+    # UCI has published these patients. Usually columns that tell on one or two are left out, and fewer questions answered.
+    policy=Policy(smallest_cell=1, most_states_per_row=5),
 )
