@@ -83,7 +83,7 @@ def check_point(policy: Policy, problem: AbstractProblem, x: Params, zero_loss: 
     with jax.enable_x64(True):
         x = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), x)
         loss, first, second = (float(a) for a in _row_sums(problem, x))
-        rows = int(problem.sizes()[0])
+        rows = problem.data.num_examples
         effective = rows * first**2 / second if second > 0 else rows
         if not np.isfinite(effective) or effective < policy.fewest_rows:
             raise Refused(
