@@ -112,7 +112,7 @@ def test_a_question_that_nobody_knows_gets_the_introduction(asked: dict[str, Any
     coordinator.moments = {}
     content = answered(coordinator.query(**asked)).content
     assert dict(content.metric_records["metrics"]) == {"num-examples": 60}
-    names = {"site", "names", "shape.intercept", "shape.weights", "fingerprint", "columns"}
+    names = {"site", "names", "shape.intercept", "shape.weights", "fingerprint", "columns", "states-left"}
     assert set(content.config_records["config"]) == names
     assert not content.array_records
 

@@ -69,7 +69,7 @@ def least_squares_rows(gradients: np.ndarray, minibatches: np.ndarray) -> set[tu
 def test_known_minibatches_give_every_row_away_and_secret_ones_none(secret: bool, tmp_path: Path):
     """Rounds at the zero model are equations for the gradients of its rows: seventy minibatches of twenty rows are enough."""
     app, node = write_hospital(tmp_path, patients(), method="FedAvg", local_steps=1, batch_size=20)
-    app = app if secret else with_policy(app, secret_draws=False)
+    app = with_policy(app, secret_draws=secret, most_states_per_row=3)
     coordinator = Coordinator(app, node, fl.methods.FedAvg(1e-6), batch_size=20)
     coordinator.claim(unit_moments(coordinator.own_moments()))
     gradients = np.stack([step(coordinator, 1e-6, r) for r in range(70)])
