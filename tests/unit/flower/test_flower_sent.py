@@ -113,7 +113,7 @@ def test_only_known_names_leave_a_site():
     grid = Sites(APP, configuration())
     strategy(CASES["fed_mid_l1"], 2, eval_every=1, local_steps=1, standardize=True).start(grid, timeout=5.0)
     hello = {
-        "config": ["fingerprint", "names", "shape.intercept", "shape.weights", "site"],
+        "config": ["fingerprint", "names", "shape.intercept", "shape.weights", "site", "states-left"],
         "metrics": ["num-examples"],
     }
     moments = {"arrays": ["mean", "present", "squares"], "config": ["site"]}
