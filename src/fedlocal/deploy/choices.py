@@ -19,3 +19,4 @@ LOCAL = ("FedDualAvg", "FedMiD", "FedAvg")
 METHODS = (EXACT, *LOCAL)
 LOCAL_ROUNDS, EXACT_ROUNDS = 100, 500
 TOL = 1e-6
+AGGREGATES = ("mean", "median", "trimmed", "norm-bounded")

@@ -7,8 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fedlocal.deploy.choices import EXACT, EXACT_ROUNDS, LOCAL_ROUNDS, METHODS, TASKS, TOL
-from fedlocal.deploy.wish import AGGREGATES
+from fedlocal.deploy.choices import AGGREGATES, EXACT, EXACT_ROUNDS, LOCAL_ROUNDS, METHODS, TASKS, TOL
 
 if TYPE_CHECKING:
     from fedlocal.deploy.app import App

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 
 from fedlocal import checks
+from fedlocal.deploy.choices import AGGREGATES
 from fedlocal.engines.plan import WEIGHTS
 
 OWNER = "deploy"
-AGGREGATES = ("mean", "median", "trimmed", "norm-bounded")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 
 
