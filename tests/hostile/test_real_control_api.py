@@ -186,7 +186,7 @@ def test_the_key_of_one_site_under_the_name_of_another_is_refused_and_named(stud
     run = study.start('patience=10.0 results="impostor"')
     assert run.exit_code() == 1, run.log()
     assert "refused: south's key came under the name north" in run.log()
-    assert "the run stopped: Strategy: 0 of 2 sites answered" in run.log()
+    assert "the run stopped: 0 of 2 sites take part" in run.log()
     assert "did not complete (failed)" in run.log()
     for trace in ("Traceback", "raised an exception", "Exit Code"):
         assert trace not in run.log() + study.process.log()
