@@ -46,7 +46,9 @@ class Examiner:
     ) -> Sorted:
         """The replies to these messages, sorted; `asked` has the messages and their sites in the order of the clients."""
         sites = {message.metadata.message_id: site for message, site in asked}
-        numbers = {site: self.limits.numbers(self._steps(site)) for site in sites.values()} if is_train else {}
+        steps = {site: self._steps(site) for site in sites.values()} if is_train else {}
+        of_steps = {count: self.limits.numbers(count) for count in set(steps.values())}
+        numbers = {site: of_steps[count] for site, count in steps.items()}
         expected = self._expected(done, digest, self._check_answer if is_train else self._check_assessment, numbers)
         answers = Sorted.of(replies, sites, expected, is_train)
         for site, why in answers.bad.items():
