@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import fedlocal as fl
 from deployment.deployed.methods import METHODS
 from deployment.stage import STEPS, Stage, federation, stage
-from fedlocal.engines.flower import InProcess, Policy, Strategy, client_app
+from fedlocal.flower import InProcess, Policy, Strategy, client_app
 from flower_processes import poll
 
 
@@ -40,8 +40,8 @@ def main() -> None:
         table.add_column(column)
     measured = {
         "in this process": in_process(100 * arguments.rounds),
-        "sites with processes of their own": deployed(arguments.rounds, resident=True),
-        "a process per message": deployed(arguments.rounds, resident=False),
+        "sites with processes of their own": deployed(arguments.rounds, own_process=True),
+        "a process per message": deployed(arguments.rounds, own_process=False),
     }
     for name, seconds in measured.items():
         numbers = [1000 * f(seconds) for f in (np.median, np.min, np.max)]
@@ -70,10 +70,10 @@ def in_process(rounds: int) -> list[float]:
     return np.diff(ends[1:]).tolist()[1:]  # without the sites' introduction; ends with the question for the loss
 
 
-def deployed(rounds: int, resident: bool) -> list[float]:
+def deployed(rounds: int, own_process: bool) -> list[float]:
     """Seconds of each round but the first, by when the checkpoints were written."""
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as s:
-        start = s.site if resident else s.stock_site
+        start = s.site if own_process else s.stock_site
         for node in [start(name) for name in "abc"]:
             node.node_id()
         run = s.run("timed", rounds=rounds + 1)

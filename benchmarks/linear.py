@@ -1,11 +1,12 @@
-"""The fused kernels for linear models: gradients per second beside vectorised NumPy, and what a step costs on wide sparse data.
+"""Speed of the compiled loops for linear models: gradients per second beside vectorised NumPy, and the cost of a step.
 
     python benchmarks/linear.py
-    python benchmarks/linear.py --folder PATH    where news20.bz2 is, for its lines
+    python benchmarks/linear.py --folder PATH    the folder of news20.bz2, which adds a line for it
 
-The first table is a9a with 8192 clients and 64 local steps on one example each: 13 step sizes side by side, and one alone,
-against NumPy simulators that run one step size after the other. Repeats are interleaved and medians taken; compile time is apart.
-The second is FedDualAvg with l1 on made-up sparse data: more features at the same number of non-zeros, and the other way round.
+The first table is a9a with 8192 clients and 64 local steps on one example each: 13 step sizes together, and one alone, against
+NumPy simulators that run one step size after the other. Repeats are interleaved, and medians reported; compile time is excluded.
+The second is FedDualAvg with l1 on synthetic sparse data: more features with the same number of non-zeros per row, then more
+non-zeros with the same number of features.
 """
 
 import argparse
@@ -35,7 +36,7 @@ Rate = Callable[[], float]  # one measurement: gradients per second
 
 
 def sweep(problem: Any, make: Callable[[float], fl.LocalMethod], step_sizes: list[float]) -> Rate:
-    """Gradients per second of all step sizes together; what a call costs apart from its rounds is measured by a short one."""
+    """Measure gradients per second of all step sizes together; the time of a call with one round is subtracted."""
 
     def call(rounds: int) -> float:
         began = time.perf_counter()
@@ -55,11 +56,11 @@ def numpy_rate(run: Callable[[int], object]) -> Rate:
     return measure
 
 
-def medians(contestants: dict[str, Rate], repeats: int) -> dict[str, float]:
-    """Median rate of each, over interleaved repeats after one that warms up."""
-    rates: dict[str, list[float]] = {name: [] for name in contestants}
+def medians(simulators: dict[str, Rate], repeats: int) -> dict[str, float]:
+    """Return the median rate of each over interleaved repeats, after one that warms up."""
+    rates: dict[str, list[float]] = {name: [] for name in simulators}
     for repeat in range(repeats + 1):
-        for name, measure in contestants.items():
+        for name, measure in simulators.items():
             rate = measure()
             if repeat:
                 rates[name].append(rate)
@@ -78,22 +79,22 @@ def beside_numpy(repeats: int) -> Table:
         references["NumPy, tuned"] = reference_numpy.make(workload, CLIENTS)
         if name == "FedAc":
             references = {"NumPy, vectorised": reference_numpy.make_fed_ac(workload, CLIENTS)}
-        contestants = {
+        simulators = {
             "fedlocal, 13 step sizes": sweep(problem, make, STEP_SIZES),
             "fedlocal, one": sweep(problem, make, [0.1]),
         } | {reference: numpy_rate(run) for reference, run in references.items()}
-        found = medians(contestants, repeats)
+        found = medians(simulators, repeats)
         best = found["fedlocal, 13 step sizes"]
-        for contestant, rate in found.items():
+        for simulator, rate in found.items():
             ratio = "" if rate == best else f"{best / rate:.1f} times as fast"
-            table.add_row(name, contestant, f"{rate / 1e6:,.2f}", ratio)
+            table.add_row(name, simulator, f"{rate / 1e6:,.2f}", ratio)
         table.add_section()
     return table
 
 
 def step_cost(features: Any, labels: np.ndarray, repeats: int) -> tuple[float, float]:
-    """What FedDualAvg with l1 takes on 20 sites, over all cores: nanoseconds for one more local step on one example, and
-    milliseconds of a round apart from its steps. Both from rounds of 1000 and of 3000 steps."""
+    """Return what FedDualAvg with l1 takes on 20 sites with all cores: nanoseconds for one more local step on one example, and
+    milliseconds of a round without its steps. Both come from rounds of 1000 and of 3000 steps."""
     sites = np.random.default_rng(0).integers(20, size=len(labels))
     problem = fl.problems.Logistic(fl.FederatedData.from_groups((features, labels), sites))
     method = fl.methods.FedDualAvg(0.5, 1.0, fl.regularizers.L1(1e-4))
@@ -114,8 +115,8 @@ def step_cost(features: Any, labels: np.ndarray, repeats: int) -> tuple[float, f
 
 
 def wide(repeats: int, folder: str | None) -> Table:
-    table = Table("data", "features", "non-zeros of a row", "a step (ns)", "a round beside (ms)", title_justify="left")
-    table.title = "FedDualAvg with l1: what a local step costs"
+    table = Table("data", "features", "non-zeros of a row", "a step (ns)", "rest of a round (ms)", title_justify="left")
+    table.title = "FedDualAvg with l1: cost of a local step"
     rng = np.random.default_rng(0)
     rows = 20_000
     labels = np.where(rng.random(rows) < 0.5, 1.0, -1.0)
@@ -124,21 +125,21 @@ def wide(repeats: int, folder: str | None) -> Table:
         values = rng.standard_normal((rows, filled))
         places = (np.repeat(np.arange(rows), filled), columns.ravel())
         features = scipy.sparse.csr_array((values.ravel(), places), shape=(rows, width))
-        step, beside = step_cost(features, labels, repeats)
-        table.add_row("made up", f"{width:,}", f"{features.nnz / rows:.0f}", f"{step:,.0f}", f"{beside:.1f}")
+        step, rest = step_cost(features, labels, repeats)
+        table.add_row("synthetic", f"{width:,}", f"{features.nnz / rows:.0f}", f"{step:,.0f}", f"{rest:.1f}")
     if folder is not None:
         news: Any
         news, topics = fl.data.load("news20", folder)
-        step, beside = step_cost(news, np.where(topics <= 10, 1.0, -1.0), repeats)
+        step, rest = step_cost(news, np.where(topics <= 10, 1.0, -1.0), repeats)
         filled = f"{news.nnz / news.shape[0]:.0f}"
-        table.add_row("news20", f"{news.shape[1]:,}", filled, f"{step:,.0f}", f"{beside:.1f}")
+        table.add_row("news20", f"{news.shape[1]:,}", filled, f"{step:,.0f}", f"{rest:.1f}")
     return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--folder", help="where news20.bz2 is")
+    parser.add_argument("--folder", help="folder of news20.bz2")
     arguments = parser.parse_args()
     console = Console(width=110)
     with console.status("measuring"):

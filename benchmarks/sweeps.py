@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fedlocal as fl
-from fedlocal.experiments.loading import load
+from fedlocal.experiments.runner.configuration import load
 
 SAMPLING: dict[str, Any] = {"clients_per_round": 10, "local_epochs": 1, "batch_size": 10, "progress": False}
 

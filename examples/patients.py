@@ -8,7 +8,7 @@ from sklearn.datasets import load_breast_cancer
 
 import fedlocal as fl
 from fedlocal.data.catalogue import Folder, find
-from fedlocal.data.heart import HOSPITALS
+from fedlocal.data.sets.heart import HOSPITALS
 
 NOT_HERE = (
     "The heart-disease files are not at hand (--folder says where they are; `fedlocal data fetch heart-cleveland`, and so for\n"

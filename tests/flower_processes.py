@@ -163,7 +163,7 @@ class SuperLink:
     def site(
         self, name: str, script: Path, config: Settings | None = None, key: Key | None = None, root: Path | None = None
     ) -> Node:
-        """Start a site's own process: a script that hands its arguments to `fedlocal.engines.flower.resident.run_site`."""
+        """Start a site's own process: a script that hands its arguments to `fedlocal.flower.site.site_process.run_site`."""
         return self._start(Node(self.folder / name, ["python", str(script), *self._membership(config, key, root)]))
 
     def _membership(self, config: Settings | None, key: Key | None, root: Path | None) -> list[str]:

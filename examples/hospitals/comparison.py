@@ -15,8 +15,8 @@ from rich.console import Console
 from sklearn.linear_model import LogisticRegression
 
 import fedlocal as fl
-from fedlocal.data.heart import Hospital, read_hospital
-from fedlocal.engines.flower.evaluation import in_words
+from fedlocal.data.sets.heart import Hospital, read_hospital
+from fedlocal.flower.coordinator.evaluation import in_words
 from fedlocal.report.figures import STYLE, plain_log_scale
 from fedlocal.report.tables import table
 

@@ -16,9 +16,9 @@ from comparison import compare
 from processes import Processes
 
 from fedlocal.data.catalogue import obtain
-from fedlocal.data.heart import HOSPITALS
+from fedlocal.data.sets.heart import HOSPITALS
 from fedlocal.deploy.folder import run_config
-from fedlocal.deploy.rehearse import rehearse
+from fedlocal.deploy.rehearsal import rehearse
 
 APP = Path(__file__).parent / "app"
 

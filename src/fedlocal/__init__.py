@@ -7,32 +7,35 @@ problem = fl.problems.LeastSquares(data)
 method = fl.methods.FedDualAvg(client_step_size=0.001, regularizer=fl.regularizers.L1(0.3))
 result = fl.simulate(problem, method, rounds=100, clients_per_round=10, local_epochs=1, batch_size=10)
 
-Everything is imported when it is first used: a site or a command that needs a part of it starts with that part.
+Every part is imported at its first use, so a site or a command imports only the parts that it needs.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedlocal.provenance import version
+from fedlocal.util import moved
+from fedlocal.util.provenance import version
 
 if TYPE_CHECKING:
     from fedlocal import data, estimators, methods, metrics, mirrors, problems, regularizers, solvers, theory
-    from fedlocal.certificates import Certificate, certificate
-    from fedlocal.core import LocalMethod, MirrorMap, Regularizer
-    from fedlocal.engines import DivergenceWarning, Result, SweepResult, loop, simulate, sweep
-    from fedlocal.engines.averages import (
+    from fedlocal.core import LocalMethod, MirrorMap, Regularizer, Round
+    from fedlocal.data.federated_data import FederatedData
+    from fedlocal.methods.contract import check_method
+    from fedlocal.problems import Problem
+    from fedlocal.simulation import DivergenceWarning, Result, SweepResult, loop, simulate, sweep
+    from fedlocal.simulation.averages import (
         RandomIterate,
         RoundAverage,
         StronglyConvexAverage,
         ThirdOrderAverage,
         UniformAverage,
     )
-    from fedlocal.engines.shadow import Shadow
-    from fedlocal.federated_data import FederatedData
-    from fedlocal.problems import Problem
-    from fedlocal.theory.advise import Advice, advise
+    from fedlocal.simulation.shadow import Shadow
+    from fedlocal.solvers.certificates import Certificate, certificate
+    from fedlocal.theory.advice.advisor import Advice, advise
 
 __version__ = version()
+moved.install()
 
 __all__ = [
     "Advice",
@@ -45,6 +48,7 @@ __all__ = [
     "RandomIterate",
     "Regularizer",
     "Result",
+    "Round",
     "RoundAverage",
     "Shadow",
     "StronglyConvexAverage",
@@ -54,6 +58,7 @@ __all__ = [
     "__version__",
     "advise",
     "certificate",
+    "check_method",
     "data",
     "estimators",
     "loop",
@@ -67,33 +72,37 @@ __all__ = [
     "sweep",
     "theory",
 ]
-PLACES = {  # of the names that are not parts of the library
-    "Certificate": "fedlocal.certificates",
-    "certificate": "fedlocal.certificates",
+PLACES = {  # the modules of the names that are not parts of the library
+    "Certificate": "fedlocal.solvers.certificates",
+    "certificate": "fedlocal.solvers.certificates",
     "LocalMethod": "fedlocal.core",
+    "check_method": "fedlocal.methods.contract",
     "MirrorMap": "fedlocal.core",
     "Regularizer": "fedlocal.core",
-    "DivergenceWarning": "fedlocal.engines",
-    "Result": "fedlocal.engines",
-    "SweepResult": "fedlocal.engines",
-    "loop": "fedlocal.engines",
-    "simulate": "fedlocal.engines",
-    "sweep": "fedlocal.engines",
-    "RandomIterate": "fedlocal.engines.averages",
-    "RoundAverage": "fedlocal.engines.averages",
-    "StronglyConvexAverage": "fedlocal.engines.averages",
-    "ThirdOrderAverage": "fedlocal.engines.averages",
-    "UniformAverage": "fedlocal.engines.averages",
-    "Shadow": "fedlocal.engines.shadow",
-    "FederatedData": "fedlocal.federated_data",
+    "Round": "fedlocal.core",
+    "DivergenceWarning": "fedlocal.simulation",
+    "Result": "fedlocal.simulation",
+    "SweepResult": "fedlocal.simulation",
+    "loop": "fedlocal.simulation",
+    "simulate": "fedlocal.simulation",
+    "sweep": "fedlocal.simulation",
+    "RandomIterate": "fedlocal.simulation.averages",
+    "RoundAverage": "fedlocal.simulation.averages",
+    "StronglyConvexAverage": "fedlocal.simulation.averages",
+    "ThirdOrderAverage": "fedlocal.simulation.averages",
+    "UniformAverage": "fedlocal.simulation.averages",
+    "Shadow": "fedlocal.simulation.shadow",
+    "FederatedData": "fedlocal.data.federated_data",
     "Problem": "fedlocal.problems",
-    "Advice": "fedlocal.theory.advise",
-    "advise": "fedlocal.theory.advise",
+    "Advice": "fedlocal.theory.advice.advisor",
+    "advise": "fedlocal.theory.advice.advisor",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """A part of the library, or a name from one."""
+    """Import a part of the library, or a name from one, at its first use."""
+    if name in moved.MOVED:
+        raise AttributeError(moved.moved_message(name))
     if name not in __all__:
         raise AttributeError(f"module 'fedlocal' has no attribute {name!r}")
     if name not in PLACES:

@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal import checks
-from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer, Server, is_free
-from fedlocal.federated_data import FederatedData
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer, Server, Zero, is_free
+from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem
+from fedlocal.util import checks
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a metric sees."""
+    """What a metric is computed from: a point of a run with its problem, method and objective."""
 
     x: Params  # parameters as float64 NumPy arrays
     loss: float
@@ -31,17 +31,18 @@ class Evaluation:
     client_weights: np.ndarray
     discrepancy: dict[str, float]
     server: Server = None  # the method's server state, as NumPy arrays
+    round: int = 0  # rounds done
 
 
 class Metric(ABC):
-    """Something measured at a point."""
+    """A quantity that is measured at every evaluation."""
 
     @abstractmethod
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
-        """Column names and values."""
+        """Return column names and values at one point."""
 
     def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
-        """The same for several points of one problem; for metrics that are faster together."""
+        """Return the columns at several points of one problem; for metrics that are faster together."""
         return [self.measure(evaluation) for evaluation in evaluations]
 
 
@@ -56,7 +57,7 @@ class Suboptimality(Metric):
 
 
 class Loss(Metric):
-    """The loss of the same parameters on another problem, e.g. on validation data; its clients count alike."""
+    """The loss of the same parameters on another problem, e.g. on validation data; its clients have equal weights."""
 
     def __init__(self, problem: AbstractProblem, name: str = "validation_loss"):
         self.problem, self.name = problem, name
@@ -72,7 +73,7 @@ class Loss(Metric):
 
 
 class Accuracy(Metric):
-    """The fraction of examples that are classified rightly, on the problem's data or on `data`."""
+    """The fraction of examples that are classified correctly, on the problem's data or on `data`."""
 
     def __init__(self, data: FederatedData | None = None, name: str = "accuracy"):
         self.data, self.name = data, name
@@ -156,8 +157,8 @@ class ConstraintViolation(Metric):
         self.regularizer = regularizer
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
-        psi = self.regularizer or getattr(evaluation.method, "regularizer", None)
-        if psi is None:
+        psi = self.regularizer or evaluation.method.regularizer
+        if isinstance(psi, Zero):
             raise TypeError(f"ConstraintViolation: {type(evaluation.method).__name__} has no regularizer; give one")
         with jax.enable_x64(True):
             return {"constraint_violation": float(psi.violation(evaluation.x))}
@@ -193,7 +194,7 @@ class Potentials(Metric):
 
 
 def measure(metric: Metric | Callable[[Params], Any], evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
-    """A metric's columns at these points; a plain function gives a column of its own name."""
+    """Return a metric's columns at these points; a plain function gives a column of its own name."""
     if isinstance(metric, Metric):
         return metric.measure_many(evaluations)
     values = [metric(evaluation.x) for evaluation in evaluations]
@@ -210,12 +211,12 @@ def _number(metric: Callable[[Params], Any], value: Any) -> float:
 
 
 def metric_name(metric: Metric | Callable[[Params], Any]) -> str:
-    """What a metric is called."""
+    """Return the name of a metric."""
     return type(metric).__name__ if isinstance(metric, Metric) else getattr(metric, "__name__", "metric")
 
 
 def losses_in_float64(problem: AbstractProblem, points: Params, loss_weights: np.ndarray) -> np.ndarray:
-    """F at several points, which are stacked along the first axis of every array."""
+    """Return F at several points, which are stacked along the first axis of every array."""
     with jax.enable_x64(True):
         points = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), points)
         return np.asarray(_losses(problem, points, jnp.asarray(loss_weights, jnp.float64)))
@@ -235,7 +236,7 @@ def _accuracies(problem: Any, points: Params) -> jax.Array:
 
 
 def _weights(x: Any) -> np.ndarray:
-    """All parameters but intercepts, as one vector."""
+    """Return all parameters but intercepts as one vector."""
     leaves = jax.tree_util.tree_flatten_with_path(x)[0]
     kept = [np.ravel(a) for path, a in leaves if not is_free(path)]
     return np.concatenate(kept)

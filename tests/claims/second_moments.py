@@ -16,9 +16,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import fedlocal as fl
-from fedlocal.core import AbstractProblem, LocalMethod, Params
-from fedlocal.engines.plan import Plan
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Round
 from fedlocal.methods.fed_ac import AcState, middle_point
+from fedlocal.simulation.plan import Plan
+from fedlocal.simulation.sampling import Sampling
 
 CLIENTS = 16  # that every problem has
 FAST = {"xla_backend_optimization_level": 1}  # to compile: twice as fast as by default, and what it makes is as fast
@@ -58,15 +59,7 @@ def walk(
 
     `norm` is the matrix W of ||v||^2 = v'Wv for `apart`; F is that of `measured`, by default of the problem itself.
     """
-    plan = Plan.make(
-        problem,
-        local_steps=most_steps,
-        local_epochs=None,
-        batch_size=batch_size,
-        clients_per_round=None,
-        weights="uniform",
-        seed=0,
-    )
+    plan = Plan.make(problem, Sampling(local_steps=most_steps, batch_size=batch_size))
     measured = problem if measured is None else measured
     weights = np.where(np.arange(CLIENTS) < clients, 1 / clients, 0.0)
     stacked = jax.tree.map(lambda *a: jnp.stack([jnp.asarray(b, float) for b in a]), *methods)
@@ -180,7 +173,7 @@ def _walk(
             columns = jax.eval_shape(look, states)
             kept = jax.tree.map(lambda a: jnp.zeros((most_steps + 1, *a.shape)), columns)
             states, kept = jax.lax.fori_loop(0, local_steps + 1, step, (states, kept))
-            server = method.update(server, mean(jax.vmap(lambda s: method.finish(server, s)[0])(states)))
+            server = method.update(server, mean(jax.vmap(lambda s: method.finish(server, s)[0])(states)), Round())
             x = method.solution(server)
             main = getattr(server, "x", x)
             after = {

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,8 +10,9 @@ import pandas as pd
 import pytest
 
 import fedlocal as fl
+from paths import SHARED
 
-PUBLISHED = Path(__file__).parents[3] / "shared" / "reference" / "a9a_1e-3.csv"
+PUBLISHED = SHARED / "reference" / "a9a_1e-3.csv"
 OPTIMUM, L2, STEPS = 0.3333407520687, 1e-3, 4096
 METHODS: dict[str, Callable[[float, int], fl.LocalMethod]] = {
     "fed_ac_1": lambda eta, k: fl.methods.FedAc.one(step_size=eta, strong_convexity=L2, local_steps=k),

@@ -87,7 +87,7 @@ def test_choice_is_near_the_best_of_an_exhaustive_sweep(name: str):
     chosen = np.mean(ends) - optimum
     winner = min(found, key=found.__getitem__)
     print(
-        f"\n{name}: {best.family.name} {best.numbers.local_steps} x {best.numbers.step_size:.3g} reaches {chosen:.3g} "
+        f"\n{name}: {best.family.name} {best.parameters.local_steps} x {best.parameters.step_size:.3g} reaches {chosen:.3g} "
         f"(predicted {best.predicted:.3g}); exhaustive {found[winner]:.3g} by {winner}; ratio {chosen / found[winner]:.2f}"
     )
     assert chosen <= FACTOR * found[winner]

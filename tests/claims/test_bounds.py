@@ -20,39 +20,47 @@ import fedlocal as fl
 from claims.second_moments import CLIENTS, Trace, losses, walk
 from fedlocal.problems import Oracle
 from fedlocal.theory import Bound, Constants, Setting
-from fedlocal.theory.bias_bounds import iterate_bias_lower_bound, iterate_bias_upper_bound
-from fedlocal.theory.composite_bounds import (
+from fedlocal.theory.bias.bounds import iterate_bias_lower_bound, iterate_bias_upper_bound
+from fedlocal.theory.bias.quadrature import Gaussian, Uniform, exact_bias
+from fedlocal.theory.bounds.composite import (
     composite_small_step_bound,
     fed_dual_avg_bounded_gradient_bound,
     fed_dual_avg_bounded_gradient_discrepancy_bound,
     fed_dual_avg_quadratic_bound,
     fed_dual_avg_quadratic_discrepancy_bound,
 )
-from fedlocal.theory.estimate import estimate
-from fedlocal.theory.exact_bias import Gaussian, Uniform, exact_bias
-from fedlocal.theory.fed_ac_bounds import fed_ac_one_bound, fed_ac_two_bound, fed_ac_two_third_order_bound
-from fedlocal.theory.fed_ac_convex_bounds import (
+from fedlocal.theory.bounds.fed_ac import fed_ac_one_bound, fed_ac_two_bound, fed_ac_two_third_order_bound
+from fedlocal.theory.bounds.fed_ac_convex import (
     fed_ac_one_convex_bound,
     fed_ac_two_convex_bound,
     fed_ac_two_third_order_convex_bound,
 )
-from fedlocal.theory.fed_ac_stability import (
+from fedlocal.theory.bounds.fed_ac_stability import (
     fed_ac_one_discrepancy_bound,
     fed_ac_one_perturbed_bound,
     fed_ac_two_discrepancy_bound,
     fed_ac_two_perturbed_bound,
     fed_ac_two_third_order_discrepancy_bound,
 )
-from fedlocal.theory.fed_avg_bounds import (
+from fedlocal.theory.bounds.fed_avg import (
     fed_avg_convex_bound,
     fed_avg_non_convex_bound,
     fed_avg_non_convex_third_order_bound,
     fed_avg_strongly_convex_third_order_bound,
     fed_avg_third_order_bound,
 )
-from fedlocal.theory.fed_avg_stability import client_discrepancy_bound, fourth_order_discrepancy_bound, shadow_bound
-from fedlocal.theory.instances import log_cosh_instance, lower_bound_instance, piecewise_instance
-from fedlocal.theory.minibatch_bounds import minibatch_sgd_bound
+from fedlocal.theory.bounds.fed_avg_stability import (
+    client_discrepancy_bound,
+    fourth_order_discrepancy_bound,
+    shadow_bound,
+)
+from fedlocal.theory.bounds.minibatch import minibatch_sgd_bound
+from fedlocal.theory.constants.estimation import estimate
+from fedlocal.theory.constructions.lower_bound_instances import (
+    log_cosh_instance,
+    lower_bound_instance,
+    piecewise_instance,
+)
 
 LOCAL_STEPS, ROUNDS, SEEDS = (1, 4, 16), (4, 16), 32
 FRACTIONS = (0.01, 0.05, 0.25, 0.5, 1.0)  # of 1/L: at least three are allowed by every theorem of FedAvg

@@ -78,7 +78,7 @@ CASES: dict[str, Case] = {
         fl.methods.FedAc.vanilla(step_size=ETA, strong_convexity=MU), _ac(transcripts.vanilla_parameters(ETA, MU))
     ),
     "fed_ac_free": Case(
-        fl.methods.FedAc(alpha=3.0, beta=2.5, eta=ETA, gamma=0.08),
+        fl.methods.GeneralFedAc(alpha=3.0, beta=2.5, eta=ETA, gamma=0.08),
         lambda x0, rounds, mask: transcripts.fed_ac(x0, rounds, 3.0, 2.5, ETA, 0.08),
     ),
     "minibatch_sgd": Case(
@@ -93,6 +93,14 @@ CASES: dict[str, Case] = {
         lambda x0, rounds, mask: transcripts.subgradient_fed_avg(
             x0, rounds, ETA, SERVER_ETA, transcripts.l1(0.3, mask)
         ),
+    ),
+    "scaffold": Case(
+        fl.methods.Scaffold(ETA, SERVER_ETA),
+        lambda x0, rounds, mask: transcripts.scaffold(x0, rounds, ETA, SERVER_ETA),
+    ),
+    "fed_prox": Case(
+        fl.methods.FedProx(ETA, 0.8, SERVER_ETA),
+        lambda x0, rounds, mask: transcripts.fed_prox(x0, rounds, ETA, 0.8, SERVER_ETA),
     ),
     "proximal_gradient": Case(
         fl.methods.ProximalGradient(ETA, fl.regularizers.L1(0.3)),

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedlocal as fl
-from fedlocal.engines.plan import Plan
+from fedlocal.simulation.plan import Plan
+from fedlocal.simulation.sampling import Sampling
+from oracles.transcripts import Grads
 
 SIZES = (4, 7, 1, 12, 5)
 SHAPE = (2, 3)  # weights are a matrix, so that the nuclear norm has something to do
@@ -51,8 +53,7 @@ def numpy_gradient(problem: fl.problems.MatrixSensing, rows: np.ndarray) -> Call
 
 def rounds_of(problem: fl.problems.MatrixSensing, rounds: int, weights: str, **sampling: Any) -> list:
     """What the transcripts take: for every round and client its weight and its gradients, one per local step."""
-    defaults = {"local_steps": None, "local_epochs": None, "batch_size": None, "clients_per_round": None}
-    plan = Plan.make(problem, weights=weights, seed=sampling.pop("seed", 0), **(defaults | sampling))
+    plan = Plan.make(problem, Sampling(weights=weights, **sampling))  # pyright: ignore[reportArgumentType]
     starts, sizes = np.asarray(problem.data.client_starts), np.asarray(problem.data.client_sizes)
     out = []
     for r in range(rounds):
@@ -71,7 +72,7 @@ def rounds_of(problem: fl.problems.MatrixSensing, rounds: int, weights: str, **s
                     if batch.weights is not None:
                         rows = rows[np.asarray(batch.weights) > 0]
                 grads.append(numpy_gradient(problem, rows))
-            clients.append((weight, grads))
+            clients.append((weight, Grads(grads, int(m), len(sizes))))
         out.append(clients)
     return out
 

@@ -10,7 +10,7 @@ import pytest
 import fedlocal as fl
 from conformance.cases import CASES, PAIRS
 from conformance.federation import MASK, closeness, federation, flat, rounds_of, start
-from fedlocal import wire
+from fedlocal.util import serialization
 
 SAMPLING: dict[str, dict[str, Any]] = {
     "full_gradients": {"local_steps": 4, "weights": "uniform"},
@@ -23,11 +23,13 @@ OTHER_PSIS = ("squared_l2", "ball", "box", "nuclear", "entropy")
 MAIN = [name for name in CASES if not any(psi in name for psi in OTHER_PSIS)]  # every method, with l1 and without
 REST = [name for name in CASES if name not in MAIN and ("osp" not in name or "entropy" in name)]
 EVERYTHING = [(name, sampling) for name in ROWS for sampling in SAMPLING]
-USUAL = {(name, "unequal_steps") for name in MAIN}  # a method knows nothing of samplings: four of them have all
+USUAL = {(name, "unequal_steps") for name in MAIN}  # a method knows nothing of samplings: five of them have all
 USUAL |= {(name, "unequal_steps") for name in [*REST, *PAIRS] if "dual" in name and "osp" not in name}
 USUAL |= {(name, "unequal_steps") for name in ("fed_mid_nuclear", "fed_mid_entropy_l1", "fed_mid_p_norm_l1")}
 USUAL |= {
-    (name, sampling) for name in ("fed_avg", "fed_ac_one", "fed_dual_avg_l1", "fed_mid_l1") for sampling in SAMPLING
+    (name, sampling)
+    for name in ("fed_avg", "fed_ac_one", "fed_dual_avg_l1", "fed_mid_l1", "scaffold")
+    for sampling in SAMPLING
 }
 CHOSEN = [row if row in USUAL else pytest.param(*row, marks=pytest.mark.thorough) for row in EVERYTHING]
 
@@ -56,7 +58,7 @@ def test_agrees_with_the_transcript(name: str, sampling: str):
 @pytest.mark.parametrize(
     "name",
     [
-        *("fed_avg", "fed_ac_one", "agd", "fed_dual_avg_l1", "fed_mid_nuclear"),
+        *("fed_avg", "fed_ac_one", "agd", "fed_dual_avg_l1", "fed_mid_nuclear", "scaffold"),
         *(pytest.param(name, marks=pytest.mark.thorough) for name in ("minibatch_ac_sgd", "fed_mid_l1_osp")),
     ],
 )
@@ -74,7 +76,7 @@ def test_simulate_equals_loop(name: str):
 @pytest.mark.parametrize("name", ROWS)
 def test_state_survives_serialisation(name: str):
     server = ROWS[name].method.init(jax.tree.map(np.asarray, start(True)))
-    again = wire.from_bytes(wire.to_bytes(server), server)
+    again = serialization.from_bytes(serialization.to_bytes(server), server)
     assert jax.tree.structure(again) == jax.tree.structure(server)
     assert closeness(again, server) == 0
 
@@ -89,10 +91,10 @@ def test_vmap_over_the_method(name: str):
 
     def two_steps(method: fl.LocalMethod) -> Any:
         server = method.init(start(True))
-        client = method.start(method.broadcast(server), ())
+        client = method.start(method.broadcast(server), method.init_memory(start(True)))
         for _ in range(2):
             client = method.step(client, lambda x: jax.tree.map(lambda a: a - 0.2, x))
-        return method.solution(method.update(server, method.finish(server, client)[0]))
+        return method.solution(method.update(server, method.finish(server, client)[0], fl.Round()))
 
     together = jax.vmap(two_steps)(many)
     for i, scale in enumerate(scales):
@@ -101,7 +103,7 @@ def test_vmap_over_the_method(name: str):
 
 
 def test_the_program_is_compiled_once_for_all_step_sizes_seeds_and_chunks():
-    from fedlocal.engines.simulate import _advance
+    from fedlocal.simulation.engines import _advance
 
     problem = federation()
     _advance.clear_cache()

@@ -12,8 +12,8 @@ import pytest
 
 import fedlocal as fl
 from deployment.deployed.methods import METHODS
-from fedlocal import wire
-from fedlocal.engines.checkpoint import Checkpoint
+from fedlocal.simulation.checkpoint import Checkpoint
+from fedlocal.util import serialization
 from flower_keys import Certificates, Key
 from flower_processes import Node, Run, SuperLink, superlink
 
@@ -79,7 +79,7 @@ class Stage:
 
     def site(self, name: str, key: Key | None = None, root: Path | None = None, **config: Any) -> Node:
         """Start a site with a process of its own."""
-        return self.link.site(name, HERE / "resident_site.py", self._config(name, config), key, root)
+        return self.link.site(name, HERE / "site_script.py", self._config(name, config), key, root)
 
     def stock_site(self, name: str, key: Key | None = None) -> Node:
         """Start a site that is Flower's SuperNode as it is: a process per message, and code that comes with the run."""
@@ -105,7 +105,7 @@ class Stage:
     def model(self, run: str, method: str = "fed_dual_avg") -> dict[str, np.ndarray]:
         """The model that a run ended with."""
         x = {"intercept": np.zeros(()), "weights": np.zeros(SHAPE)}
-        return wire.from_bytes((self.folder / run / method / "model.npz").read_bytes(), {"x": x})["x"]
+        return serialization.from_bytes((self.folder / run / method / "model.npz").read_bytes(), {"x": x})["x"]
 
     def history(self, run: str, method: str = "fed_dual_avg") -> pd.DataFrame:
         """What was measured, by history.csv."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MessageType
 
-from fedlocal.engines.flower.records import from_record
+from fedlocal.flower.messages.records import from_record
 from hostile.attacked_run import HONEST, HOSTILE, SIZES, AttackedGrid, Attacker, Fault, config_of
 
 EVERYONE = frozenset(SIZES)
@@ -70,7 +70,7 @@ def training(question: Message) -> bool:
 
 def in_round(question: Message, r: int) -> bool:
     """Whether a question is of this round, counted from 0."""
-    return training(question) and config_of(question)["job.round"] == r
+    return training(question) and config_of(question)["settings.round"] == r
 
 
 def evaluation(question: Message) -> bool:

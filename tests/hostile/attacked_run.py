@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 import fedlocal as fl
 from fedlocal.data.moments import Moments, Scaling
-from fedlocal.engines.flower import InProcess, LossBounds, Policy, Strategy, client_app
+from fedlocal.flower import InProcess, LossBounds, Policy, Strategy, client_app
 from oracles import transcripts
 
 SIZES = {"a": 40, "b": 60, "c": 30, "d": 50}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedlocal.engines.flower.client import SiteApp
+from fedlocal.flower.site.app import SiteApp
 from hostile.hostile_coordinator import Coordinator, opened, patients, write_hospital
 
 SHARED = "shared_hospital"  # name of its folder

@@ -11,19 +11,19 @@ import pandas as pd
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedlocal import recipes
 from fedlocal.core import LocalMethod
 from fedlocal.data.moments import Moments
 from fedlocal.deploy.app import write_app
 from fedlocal.deploy.files import files_app
 from fedlocal.deploy.folder import component
-from fedlocal.deploy.wish import Wish
-from fedlocal.engines.flower import Policy, client_app, records
-from fedlocal.engines.flower.client import SiteApp
-from fedlocal.engines.flower.grids import _through_bytes
-from fedlocal.engines.flower.jobs import Job
-from fedlocal.engines.flower.letters import Letters
-from fedlocal.methods import AcceleratedProximalGradient
+from fedlocal.deploy.options import DeployOptions
+from fedlocal.flower import Policy, client_app
+from fedlocal.flower.messages import records
+from fedlocal.flower.messages.grids import _through_bytes
+from fedlocal.flower.messages.round_settings import RoundSettings
+from fedlocal.flower.messages.serialization import StateSerializer
+from fedlocal.flower.site.app import SiteApp
+from fedlocal.methods import AcceleratedProximalGradient, method_spec
 
 TARGET = "sick"
 COLUMNS = ["age", "pressure", "smoker", "weight"]  # as a site sorts them
@@ -49,10 +49,10 @@ opened: list["Coordinator"] = []  # whose sites hold their records
 _apps = itertools.count()  # modules of two apps must not share a name
 
 
-def write_hospital(folder: Path, table: pd.DataFrame, **wish: Any) -> tuple[SiteApp, dict[str, Any]]:
+def write_hospital(folder: Path, table: pd.DataFrame, **options: Any) -> tuple[SiteApp, dict[str, Any]]:
     """The app that `fedlocal deploy` writes for these options, and the configuration of a node that has this table."""
     place = folder / f"hospital{next(_apps)}"
-    write_app(place, files_app(Wish(sites=("north", "south"), target=TARGET, **wish)))
+    write_app(place, files_app(DeployOptions(sites=("north", "south"), target=TARGET, **options)))
     data = folder / "north.csv"
     table.to_csv(data, index=False)
     return component(place, "clientapp"), {"site": "north", "data": str(data), "record": f"{data}.record.jsonl"}
@@ -81,11 +81,11 @@ def with_policy(app: SiteApp, **rules: Any) -> SiteApp:
 class Coordinator:
     """Asks one site. Every answer goes through bytes, as it would between two machines."""
 
-    def __init__(self, app: SiteApp, node: dict[str, Any], method: LocalMethod | None = None, **job: Any):
+    def __init__(self, app: SiteApp, node: dict[str, Any], method: LocalMethod | None = None, **settings: Any):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 0  # Flower writes them into messages
         self.app, self.node = app, node
         self.method = AcceleratedProximalGradient(1e-6) if method is None else method
-        self.job = {"client": 0, "seed": 0, "weights": "examples", "local_steps": 1, **job}
+        self.settings = {"client": 0, "seed": 0, "weights": "examples", "local_steps": 1, **settings}
         self.run = 1
         self.moments: dict[str, Any] = {}
         self.sent: list[bytes] = []  # all that left the site
@@ -125,13 +125,13 @@ class Coordinator:
         """A question at a state: weights and intercept in one vector, or for each part of a method's state."""
         config, x0 = self._config(r, changes), parameters(np.zeros(np.shape(_parts(state)[0])[-1]), dtype)
         with jax.enable_x64(np.dtype(dtype) == np.float64):
-            letters = Letters(self.method, x0)
-            names = [name for name in letters.likes if name not in letters.numbers]
+            serializer = StateSerializer(self.method, x0)
+            names = [name for name in serializer.likes if name not in serializer.numbers]
             parts = {part: _parts(state)[i] for i, part in enumerate(dict.fromkeys(n.split("/")[0] for n in names))}
         arrays = {
             name: np.atleast_1d(parameters(parts[name.split("/")[0]], dtype)[name.split("/")[1]]) for name in names
         }
-        numbers = {f"number.{name}": 0.0 for name in letters.numbers}
+        numbers = {f"number.{name}": 0.0 for name in serializer.numbers}
         return RecordDict({"arrays": records.to_record(arrays), "config": ConfigRecord({**config, **numbers})})
 
     def train(self, state: Any, r: int = 0, run: int | None = None, **changes: Any) -> Message:
@@ -149,7 +149,11 @@ class Coordinator:
         return np.r_[arrays["x/weights"], arrays["x/intercept"]]
 
     def _config(self, r: int, changes: dict[str, Any]) -> dict[str, Any]:
-        config = {**recipes.describe(self.method), **Job(round=r, **self.job).to_config(), **self.moments}
+        config = {
+            **method_spec.describe(self.method),
+            **RoundSettings(round=r, **self.settings).to_config(),
+            **self.moments,
+        }
         for name, value in changes.items():
             config[name.replace("__", ".")] = value
         return {name: value for name, value in config.items() if value is not None}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedlocal.data.moments import Moments
-from fedlocal.engines.flower import records
+from fedlocal.flower.messages import records
 from hostile.hostile_coordinator import (
     COLUMNS,
     Coordinator,
@@ -59,20 +59,20 @@ def test_the_same_states_are_refused_by_default(coordinator: Coordinator):
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "minibatches of one row": {"job__batch_size": 1},
-    "minibatches of ten rows": {"job__batch_size": 10},
-    "another seed": {"job__seed": 1},
-    "two local steps": {"job__local_steps": 2},
-    "local steps without end": {"job__local_steps": 2**31 - 1},
-    "epochs": {"job__local_steps": None, "job__local_epochs": 1},
-    "epochs without end": {"job__local_steps": None, "job__local_epochs": 2**31 - 1},
+    "minibatches of one row": {"settings__batch_size": 1},
+    "minibatches of ten rows": {"settings__batch_size": 10},
+    "another seed": {"settings__seed": 1},
+    "two local steps": {"settings__local_steps": 2},
+    "local steps without end": {"settings__local_steps": 2**31 - 1},
+    "epochs": {"settings__local_steps": None, "settings__local_epochs": 1},
+    "epochs without end": {"settings__local_steps": None, "settings__local_epochs": 2**31 - 1},
     "epochs of minibatches among more rows than there are": {
-        "job__local_steps": None,
-        "job__local_epochs": 1,
-        "job__batch_size": 1,
-        "job__largest": 2**31 - 1,
+        "settings__local_steps": None,
+        "settings__local_epochs": 1,
+        "settings__batch_size": 1,
+        "settings__largest": 2**31 - 1,
     },
-    "other weights": {"job__weights": "uniform"},
+    "other weights": {"settings__weights": "uniform"},
     "another method": {"method": "MinibatchSGD"},
     "a method that takes local steps": {"method": "FedAvg", "method__client_step_size": 0.1},
     "a regulariser": {"method__regularizer": "L1", "method__regularizer__strength": 0.1},
@@ -94,7 +94,7 @@ def test_a_setting_that_was_not_agreed_on_is_refused(what: str, coordinator: Coo
 
 
 @pytest.mark.parametrize(
-    "free", [{"method__step_size": 1e-300}, {"job__client": 2**31 - 1}, {"job__largest": 2**31 - 1}]
+    "free", [{"method__step_size": 1e-300}, {"settings__client": 2**31 - 1}, {"settings__largest": 2**31 - 1}]
 )
 def test_what_a_coordinator_may_choose_changes_nothing(free: dict[str, Any], coordinator: Coordinator):
     """A tiny step size, another number of the site, a larger largest site: the answer is the same gradient."""

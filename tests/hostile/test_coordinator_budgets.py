@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fedlocal as fl
-from fedlocal.engines.flower import records
+from fedlocal.flower.messages import records
 from hostile.hostile_coordinator import (
     COLUMNS,
     TARGET,
@@ -134,7 +134,7 @@ def test_steps_without_end_end_and_the_site_says_hello_meanwhile(tmp_path: Path)
     coordinator = endless(tmp_path, local_steps=1)
     answered(coordinator.query())
     replies: list[Any] = []
-    worker = threading.Thread(target=lambda: replies.append(coordinator.train(ZERO, job__local_steps=2**31 - 1)))
+    worker = threading.Thread(target=lambda: replies.append(coordinator.train(ZERO, settings__local_steps=2**31 - 1)))
     began = time.monotonic()
     worker.start()
     time.sleep(0.5)
@@ -151,10 +151,10 @@ def test_steps_without_end_end_and_the_site_says_hello_meanwhile(tmp_path: Path)
 @pytest.mark.parametrize(
     ("work", "change"),
     [
-        ("local_epochs", {"job__local_epochs": 2**31 - 1}),
-        ("local_epochs", {"job__batch_size": 20, "job__largest": 2**31 - 1}),
-        ("local_steps", {"job__local_steps": 2**31 - 1, "job__batch_size": 20}),
-        ("local_steps", {"job__batch_size": 2**31 - 1}),
+        ("local_epochs", {"settings__local_epochs": 2**31 - 1}),
+        ("local_epochs", {"settings__batch_size": 20, "settings__largest": 2**31 - 1}),
+        ("local_steps", {"settings__local_steps": 2**31 - 1, "settings__batch_size": 20}),
+        ("local_steps", {"settings__batch_size": 2**31 - 1}),
     ],
 )
 def test_work_that_no_memory_holds_is_refused_at_once(work: str, change: dict[str, Any], tmp_path: Path):

@@ -15,7 +15,7 @@ from scipy.special import expit
 
 import fedlocal as fl
 from fedlocal.data.moments import Moments
-from fedlocal.engines.flower import records
+from fedlocal.flower.messages import records
 from hostile.hostile_coordinator import (
     COLUMNS,
     TARGET,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord, RecordDict
 
-from fedlocal.deploy.site import told
+from fedlocal.deploy.site import shown
 from hostile.hostile_coordinator import Coordinator, answered, patients, refusal, write_hospital
 
 ZERO = np.zeros(5)
@@ -64,15 +64,15 @@ MALFORMED: dict[str, Change] = {
     "objects": _array("x/weights", Array("object", (4,), "numpy.ndarray", b"\x80\x04N.")),
     "no bytes": _array("x/weights", Array("float64", (4,), "numpy.ndarray", b"")),
     "two records of arrays": _record("more", ArrayRecord({"x": Array(np.zeros(2))})),
-    "two records of plain values": _record("more", ConfigRecord({"job.round": 1})),
+    "two records of plain values": _record("more", ConfigRecord({"settings.round": 1})),
     "no arrays": _without("arrays"),
     "no plain values": _without("config"),
-    "a round that is text": _config("job.round", "0"),
-    "a round that is half": _config("job.round", 0.5),
-    "a round beyond all": _config("job.round", 2**31),
-    "a negative seed": _config("job.seed", -1),
-    "steps in a list": _config("job.local_steps", [1]),
-    "a job's field more": _config("job.path", "/etc/passwd"),
+    "a round that is text": _config("settings.round", "0"),
+    "a round that is half": _config("settings.round", 0.5),
+    "a round beyond all": _config("settings.round", 2**31),
+    "a negative seed": _config("settings.seed", -1),
+    "steps in a list": _config("settings.local_steps", [1]),
+    "a setting more": _config("settings.path", "/etc/passwd"),
     "a class of Python": _config("method", "os.system"),
     "an argument that is a class": _config("method.regularizer", "builtins.object"),
     "a number of a state that has none": _config("number.walked", 1.0),
@@ -126,9 +126,9 @@ def test_a_kind_of_message_that_nobody_knows_has_no_answer(kind: str, coordinato
 TEXTS: dict[str, tuple[str, Change]] = {
     "a notice": (MessageType.QUERY, _config("notice", ESCAPES)),
     "a method": (MessageType.TRAIN, _config("method", ESCAPES)),
-    "weights": (MessageType.TRAIN, _config("job.weights", ESCAPES)),
-    "a round": (MessageType.TRAIN, _config("job.round", ESCAPES)),
-    "a field of the job": (MessageType.TRAIN, _config(f"job.{ESCAPES}", 1)),
+    "weights": (MessageType.TRAIN, _config("settings.weights", ESCAPES)),
+    "a round": (MessageType.TRAIN, _config("settings.round", ESCAPES)),
+    "a field of the settings": (MessageType.TRAIN, _config(f"settings.{ESCAPES}", 1)),
     "a number": (MessageType.TRAIN, _config(f"number.{ESCAPES}", 1.0)),
     "an argument": (MessageType.TRAIN, _config(f"method.{ESCAPES}", 1.0)),
     "the name of an array": (MessageType.TRAIN, _array(ESCAPES, Array(np.zeros(1)))),
@@ -150,15 +150,15 @@ def test_terminal_escapes_do_not_reach_the_screen(
     change(content)
     said: list[str] = []
     app = coordinator.app
-    coordinator.app = told(app, said.append)  # pyright: ignore[reportAttributeAccessIssue]
+    coordinator.app = shown(app, said.append)  # pyright: ignore[reportAttributeAccessIssue]
     try:
         coordinator.ask(kind, content)
     finally:
         coordinator.app = app
-    shown = "\n".join([*said, *(record.getMessage() for record in caplog.records), caplog.text])
+    text = "\n".join([*said, *(record.getMessage() for record in caplog.records), caplog.text])
     assert caplog.records
-    assert not set("\x1b\x07\r\x9b\u202e") & set(shown)
-    assert not any(line.startswith("23:59:59") for line in shown.splitlines())
+    assert not set("\x1b\x07\r\x9b\u202e") & set(text)
+    assert not any(line.startswith("23:59:59") for line in text.splitlines())
 
 
 def test_an_error_that_quotes_a_patient_stays_at_the_site(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fedlocal as fl
-from fedlocal.engines.flower import records
-from fedlocal.engines.flower.jobs import Job
+from fedlocal.flower.messages import records
+from fedlocal.flower.messages.round_settings import RoundSettings
 from hostile.hostile_coordinator import (
     COLUMNS,
     TARGET,
@@ -35,10 +35,12 @@ def row_of(gradient: np.ndarray) -> tuple[int, ...]:
     return (*np.rint(columns).astype(int).tolist(), int(gradient[-1] < 0))
 
 
-def draws(rounds: int, **job: Any) -> np.ndarray:
+def draws(rounds: int, **settings: Any) -> np.ndarray:
     """(rounds, B) the rows of the first minibatch of each round, for all that a coordinator knows."""
     problem = fl.problems.Logistic(fl.FederatedData.from_clients([(np.zeros((60, 1)), np.ones(60))]))
-    plan = Job(round=0, **{"client": 0, "seed": 0, "weights": "examples", "local_steps": 1, **job}).plan(problem)
+    plan = RoundSettings(round=0, **{"client": 0, "seed": 0, "weights": "examples", "local_steps": 1, **settings}).plan(
+        problem
+    )
     draw = jax.vmap(lambda r: plan.draws(plan.round_key(r), jnp.zeros((), jnp.int32)).rows[0])
     return np.asarray(draw(jnp.arange(rounds)))
 
@@ -98,5 +100,5 @@ def test_minibatches_of_nine_rows_are_refused(tmp_path: Path):
 
 def test_an_epoch_that_ends_with_one_row_is_refused(tmp_path: Path):
     app, node = write_hospital(tmp_path, patients(61), method="FedAvg", local_epochs=1, batch_size=20)
-    job: dict[str, Any] = {"local_steps": None, "local_epochs": 1, "batch_size": 20, "largest": 61}
-    assert refusal(Coordinator(app, node, fl.methods.FedAvg(1e-6), **job).train(ZERO)) == "fewest_rows"
+    settings: dict[str, Any] = {"local_steps": None, "local_epochs": 1, "batch_size": 20, "largest": 61}
+    assert refusal(Coordinator(app, node, fl.methods.FedAvg(1e-6), **settings).train(ZERO)) == "fewest_rows"

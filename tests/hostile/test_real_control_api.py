@@ -37,7 +37,7 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.date import now
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
-from fedlocal.deploy.guard import LARGEST_BODY
+from fedlocal.deploy.coordinator.guard import LARGEST_BODY
 from flower_coordinator import Study, coordinator
 from flower_keys import make_key
 from flower_processes import poll

@@ -4,30 +4,23 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedlocal.engines.flower import Outcome, Strategy, attendance, grids, patience
+from fedlocal.flower import Outcome, Strategy
+from fedlocal.flower.coordinator import waiting
 from hostile.attack import EVERYONE, Attack
 from hostile.attacked_run import ETA, HONEST, HOSTILE, SIZES, attacked, chosen_step_size, expected, loss, model_of
 from hostile.site_attacks import ALL, ATTACKS, OPEN
+from quiet_flower import _quiet_and_quick  # noqa: F401  (around every test)
 
 
 @pytest.fixture(autouse=True)
-def _quiet_and_quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(patience, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(attendance, "RETURN_SECONDS", 0.05)
-    monkeypatch.setattr(grids, "LONGEST_WAIT", 0.02)
-    loggers = [logging.getLogger(name) for name in ("flwr", "fedlocal")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
-    yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
+def _no_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites that are gone are hardly waited for."""
+    monkeypatch.setattr(waiting, "RETURN_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -83,8 +76,15 @@ LOUD = ["change times 100, no bounds", "change times -10, no bounds"]
 SHARE = {"median": 0.7, "trimmed": 0.7, "norm-bounded": 0.3}  # of what the loss falls without the attack
 
 
-@pytest.mark.parametrize("aggregate", SHARE)
-@pytest.mark.parametrize("attack", [*OPEN, *(ATTACKS[name] for name in LOUD)], ids=lambda attack: attack.name)
+FALSE_CHANGES = [*OPEN, *(ATTACKS[name] for name in LOUD)]
+CASES = [  # each attack with one rule in the ordinary run, and each rule with two attacks at least
+    pytest.param(attack, rule, id=f"{attack.name}-{rule}", marks=() if (i + j) % 3 == 0 else pytest.mark.thorough)
+    for i, attack in enumerate(FALSE_CHANGES)
+    for j, rule in enumerate(SHARE)
+]
+
+
+@pytest.mark.parametrize(("attack", "aggregate"), CASES)
 def test_robust_means_bound_what_a_false_change_does(attack: Attack, aggregate: str):
     run = attacked(attack.attacker, rounds=3, aggregate=aggregate, **attack.settings)
     falls = np.log(2) - loss(expected([HONEST] * 3), HONEST)

@@ -3,7 +3,7 @@
 Written from the texts alone, for comparison with the library. Line numbers are those of `dissertation.tex`.
 `rounds[r]` lists the clients of round r, each a pair (weight, grads): its weight in the server's mean (weights sum to 1
 within a round, 1/|S| in the text) and one gradient function per local step, at least one. A federated method returns
-the server's primal solution after each round.
+the server's primal solution after each round. Where clients remember something, grads also say whose they are.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +17,14 @@ Mask = NDArray[np.bool_]
 Gradient = Callable[[Vector], Vector]
 Client = tuple[float, Sequence[Gradient]]
 Rounds = Sequence[Sequence[Client]]
+
+
+class Grads(list[Gradient]):
+    """The gradient functions of client m of M in a round."""
+
+    def __init__(self, grads: Sequence[Gradient], m: int, M: int):
+        super().__init__(grads)
+        self.m, self.M = m, M
 
 
 class Psi(NamedTuple):
@@ -592,6 +600,56 @@ def subgradient_fed_avg(
             delta += weight * (x_m - x)
         x = x + server_step_size * delta
         solutions.append(x)
+    return solutions
+
+
+def scaffold(x0: Vector, rounds: Rounds, client_step_size: float, server_step_size: float) -> list[Vector]:
+    """SCAFFOLD (Karimireddy et al. 2020), algorithm 1, option II in line 12; all control variates start at 0.
+
+    The means over S of lines 16 are by the weights of the round; K is the number of the client's own steps.
+    """
+    x = x0
+    c = np.zeros_like(x0)
+    c_of: dict[int, Vector] = {}
+    solutions = []
+    for clients in rounds:
+        delta_x = np.zeros_like(x)
+        delta_c = np.zeros_like(x)
+        share = 0.0
+        for weight, grads in clients:
+            assert isinstance(grads, Grads)
+            c_i = c_of.get(grads.m, np.zeros_like(x))
+            y_i = x
+            for gradient in grads:
+                y_i = y_i - client_step_size * (gradient(y_i) - c_i + c)
+            c_i_plus = c_i - c + (x - y_i) / (len(grads) * client_step_size)
+            delta_x += weight * (y_i - x)
+            delta_c += weight * (c_i_plus - c_i)
+            c_of[grads.m] = c_i_plus
+            share = len(clients) / grads.M
+        x = x + server_step_size * delta_x
+        c = c + share * delta_c
+        solutions.append(x)
+    return solutions
+
+
+def fed_prox(x0: Vector, rounds: Rounds, client_step_size: float, mu: float, server_step_size: float) -> list[Vector]:
+    """FedProx (Li et al. 2020), algorithm 2: w_k is found by gradient steps on h_k(w; w^t) = F_k(w) + mu/2 ||w - w^t||^2.
+
+    The server's mean is by the weights of the round and of changes, with a step size, as in alg:fedavg:slr.
+    """
+    w_t = x0
+    solutions = []
+    for clients in rounds:
+        delta = np.zeros_like(w_t)
+        for weight, grads in clients:
+            w = w_t
+            for gradient in grads:
+                gradient_of_h = gradient(w) + mu * (w - w_t)
+                w = w - client_step_size * gradient_of_h
+            delta += weight * (w - w_t)
+        w_t = w_t + server_step_size * delta
+        solutions.append(w_t)
     return solutions
 
 

@@ -1,13 +1,16 @@
-"""The pages of documentation: their Python runs, their links lead somewhere."""
+"""The pages of documentation: their Python runs, their links lead somewhere, the files that they name exist."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from paths import ROOT
 from programs import Told, run_programs
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
+TEXTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+FOLDERS = (ROOT, ROOT / "src/fedlocal", ROOT / "tests", DOCS)
 PAGES = ["simulate", "estimators", "deploy", "what-is-sent", "failures"]
 BLOCKS = {page: re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL) for page in PAGES}
 
@@ -29,3 +32,15 @@ def test_links_on_a_page_lead_somewhere(page: str):
     text = (DOCS / f"{page}.md").read_text()
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert target.startswith("https://") or (DOCS / target).exists(), target
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if text.name != "CHANGELOG.md"], ids=lambda path: path.name)
+def test_files_and_tests_named_in_a_text_exist(text: Path):
+    """Names of files with a folder, such as `unit/data/test_libsvm.py::test_name, perhaps with another `::test_name`."""
+    tests = ""
+    for name, test in re.findall(r"`([a-z_]+/[\w/.-]+\.(?:py|toml|md))?(?:::(\w+))?`", text.read_text()):
+        if name:
+            places = [folder / name for folder in FOLDERS if (folder / name).is_file()]
+            assert places, f"{text.name} names {name}"
+            tests = places[0].read_text()
+        assert f"def {test}" in tests or not test, f"{text.name} names {test}"

@@ -16,11 +16,12 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 import fedlocal as fl
+from paths import ROOT, SHARED
 from programs import Told, run_programs
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-PAGE = Path(__file__).parents[2] / "docs" / "estimators.md"
-DATA = NEWS20 = Path(__file__).parents[3] / "shared" / "data"
+EXAMPLES = ROOT / "examples"
+PAGE = ROOT / "docs" / "estimators.md"
+DATA = NEWS20 = SHARED / "data"
 needs_hospitals = pytest.mark.skipif(
     not (DATA / "heart").is_dir(), reason="the hospitals' files are in ../shared/data, which is not here"
 )

@@ -1,6 +1,7 @@
 """What `import fedlocal` offers: every name is there, type checkers are told the same, and nothing is imported before its use."""
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -10,6 +11,7 @@ from types import ModuleType
 import pytest
 
 import fedlocal as fl
+from fedlocal.util.moved import MOVED
 
 
 @pytest.mark.parametrize("name", fl.__all__)
@@ -37,6 +39,35 @@ def test_type_checkers_are_told_the_same():
 def test_a_name_that_is_not_there_is_told():
     with pytest.raises(AttributeError, match="module 'fedlocal' has no attribute 'FedAvg'"):
         fl.FedAvg  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_moved_name_says_where_it_is(name: str):
+    sentence = f"fedlocal.{name} was moved in version 0.3: use {MOVED[name]}"
+    with pytest.raises(AttributeError) as attribute:
+        getattr(fl, name)
+    assert str(attribute.value) == sentence
+    for statement in (
+        f"import fedlocal.{name}",
+        f"from fedlocal.{name} import something",
+        f"from fedlocal import {name}",
+    ):
+        with pytest.raises(ModuleNotFoundError) as missing:
+            exec(statement)
+        assert str(missing.value) == sentence
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_what_replaces_a_moved_name_exists(name: str):
+    for module in re.findall(r"fedlocal[.\w]+", MOVED[name]):
+        assert import_module(module)
+
+
+def test_other_modules_that_are_missing_are_reported_as_usual():
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'fedlocal\.nothing'"):
+        import_module("fedlocal.nothing")
+    with pytest.raises(ModuleNotFoundError, match="No module named 'wire'"):
+        import_module("wire")
 
 
 def test_nothing_is_imported_before_its_use():

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedlocal.cli import app
+from paths import ROOT
 from programs import Told, run_programs
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 THEORY = (ROOT / "docs/theory.md").read_text()
 PYTHON = re.findall(r"```python\n(.*?)```", README + THEORY, re.DOTALL)

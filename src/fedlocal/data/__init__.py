@@ -1,17 +1,17 @@
-"""Data: the dissertation's generators, embedded sets, real sets to read or fetch, and ways to deal rows to clients."""
+"""Data: the dissertation's generators, embedded data sets, data sets to read or fetch, and partitioners."""
 
 from fedlocal.data import partition
-from fedlocal.data.adult import a9a
 from fedlocal.data.catalogue import fetch, load, verify
-from fedlocal.data.digits import digits
-from fedlocal.data.epsilon import epsilon, epsilon_like
-from fedlocal.data.femnist import femnist, read_femnist
 from fedlocal.data.files import Examples, feature_columns, read_examples
-from fedlocal.data.haxby import haxby, haxby_scans, read_haxby_array, read_haxby_images
-from fedlocal.data.heart import heart_disease, hospital
 from fedlocal.data.libsvm import read_libsvm
-from fedlocal.data.mnist_by_writer import mnist_by_writer, read_mnist_by_writer
 from fedlocal.data.moments import Moments, Scaling
+from fedlocal.data.sets.adult import a9a
+from fedlocal.data.sets.emnist_by_writer import femnist, read_femnist
+from fedlocal.data.sets.fmri_scans import haxby, haxby_scans, read_haxby_array, read_haxby_images
+from fedlocal.data.sets.heart import heart_disease, hospital
+from fedlocal.data.sets.mnist_writers import mnist_by_writer, read_mnist_by_writer
+from fedlocal.data.sets.pascal_epsilon import epsilon, epsilon_like
+from fedlocal.data.sets.sklearn_digits import digits
 from fedlocal.data.synthetic import synthetic_lasso, synthetic_low_rank
 
 __all__ = [

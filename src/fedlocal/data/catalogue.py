@@ -1,4 +1,4 @@
-"""The data sets that can be fetched: where they come from, where they are kept, and whether they are what they were."""
+"""Finds, fetches and verifies the data sets of the registry: their sources, the cache, and their checksums."""
 
 import hashlib
 import http.client
@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from fedlocal import checks
-from fedlocal.data.adult import a9a
 from fedlocal.data.libsvm import read_libsvm
-from fedlocal.data.sets import CATALOGUE, KNOWN, Dataset
-from fedlocal.progress import ProgressBar
+from fedlocal.data.registry import CATALOGUE, KNOWN, Dataset
+from fedlocal.data.sets.adult import a9a
+from fedlocal.util import checks
+from fedlocal.util.progress import ProgressBar
 
 Folder = str | os.PathLike[str] | None
 EMBEDDED = {"a9a": "train", "a9a.t": "test"}  # splits of `a9a`
@@ -37,7 +37,7 @@ def load(name: str, folder: Folder = None) -> tuple[scipy.sparse.csr_array | np.
     """
     entry = CATALOGUE[checks.choice("load", "name", name, CATALOGUE)]
     if name == "epsilon":
-        from fedlocal.data.epsilon import epsilon  # which needs this file
+        from fedlocal.data.sets.pascal_epsilon import epsilon  # which needs this file
 
         return epsilon(folder)
     if name in EMBEDDED and find(name, folder) is None:

@@ -13,8 +13,8 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse
 
-from fedlocal import checks
-from fedlocal.progress import ProgressBar
+from fedlocal.util import checks
+from fedlocal.util.progress import ProgressBar
 
 Piece = tuple[Any, np.ndarray]  # features (a csr_array) and labels of some examples
 CHUNK = 1 << 22  # bytes of text that are parsed at a time

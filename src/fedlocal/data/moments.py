@@ -1,4 +1,4 @@
-"""Means and variances of columns over several sites, without any site showing its rows."""
+"""Means and variances of columns over several sites, from sums over each site's rows."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from fedlocal import checks
+from fedlocal.util import checks
 
 ROUNDING = 8 * np.finfo(np.float64).eps  # a deviation this small against the mean is rounding
 TINY = np.finfo(np.float64).tiny

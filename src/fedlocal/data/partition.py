@@ -1,4 +1,4 @@
-"""Partitioners: ways to deal the rows of a data set to clients. Each returns the client of every row.
+"""Partitioners: functions that assign the rows of a data set to clients. Each returns the client of every row.
 
 groups = fl.data.partition.dirichlet(y, num_clients=10, concentration=0.3, seed=0)
 data = fl.FederatedData.from_groups((X, y), groups)
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlocal import checks
+from fedlocal.util import checks
 
 
 def iid(num_examples: int, num_clients: int, seed: int = 0) -> np.ndarray:

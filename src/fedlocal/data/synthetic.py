@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedlocal import checks
-from fedlocal.federated_data import FederatedData
+from fedlocal.data.federated_data import FederatedData
+from fedlocal.util import checks
 
 
-class Setting(NamedTuple):
+class SyntheticSize(NamedTuple):
     """Size of a synthetic data set."""
 
     truth: int  # non-zero weights, or rank
@@ -17,17 +17,17 @@ class Setting(NamedTuple):
 
 
 LASSO = {
-    "I": Setting(512, 64, 128),
-    "II": Setting(64, 64, 128),
-    "III": Setting(8, 64, 128),
-    "IV": Setting(512, 256, 32),
+    "I": SyntheticSize(512, 64, 128),
+    "II": SyntheticSize(64, 64, 128),
+    "III": SyntheticSize(8, 64, 128),
+    "IV": SyntheticSize(512, 256, 32),
 }
 SPLITS = ("train", "validation")
 LOW_RANK = {
-    "I": Setting(16, 64, 128),
-    "II": Setting(4, 64, 128),
-    "III": Setting(1, 64, 128),
-    "IV": Setting(16, 256, 32),
+    "I": SyntheticSize(16, 64, 128),
+    "II": SyntheticSize(4, 64, 128),
+    "III": SyntheticSize(1, 64, 128),
+    "IV": SyntheticSize(16, 256, 32),
 }
 
 
@@ -66,7 +66,7 @@ def synthetic_low_rank(config: str = "I", seed: int = 0, dimension: int = 32, sp
     return _observe(weights, setting, seed, split)
 
 
-def _observe(weights: np.ndarray, setting: Setting, seed: int, split: str) -> FederatedData:
+def _observe(weights: np.ndarray, setting: SyntheticSize, seed: int, split: str) -> FederatedData:
     checks.choice("synthetic data", "split", split, SPLITS)
     rng = np.random.default_rng(checks.whole("synthetic data", "seed", seed, at_least=0))
     intercept = rng.standard_normal()

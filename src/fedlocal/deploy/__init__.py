@@ -1,7 +1,18 @@
-"""deploy: from a wish on the command line to sites that train together: the app's folder, keys, a rehearsal, a site's process."""
+"""deploy: from options on the command line to sites that train together: the app's folder, keys, rehearsal, processes."""
 
-from fedlocal.deploy.nodes import site_nodes
-from fedlocal.deploy.own_config import own_config
-from fedlocal.deploy.talk import talk_plainly
+from typing import Any
 
-__all__ = ["own_config", "site_nodes", "talk_plainly"]
+from fedlocal.deploy.configuration import own_config
+from fedlocal.deploy.coordinator.nodes import site_nodes
+from fedlocal.deploy.logging import configure_logging
+
+__all__ = ["configure_logging", "own_config", "site_nodes"]
+
+
+def __getattr__(name: str) -> Any:
+    """Say what replaces a name that apps of earlier versions import."""
+    if name == "talk_plainly":
+        raise ImportError(
+            "fedlocal.deploy.talk_plainly is configure_logging since version 0.3; `fedlocal deploy` writes the app anew"
+        )
+    raise AttributeError(f"module 'fedlocal.deploy' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""An app's folder: what Flower runs, short enough to be read by whoever has to allow it."""
+"""An app's folder: what Flower runs, short enough to be read by those who have to allow it."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.util.files import write_atomically
 
 SEEN = "models, losses, gradients and numbers of rows"
 SEEN_OF_COLUMNS = ", what the columns are called"
@@ -37,17 +37,17 @@ class App:
     config: Mapping[str, str | int | float | bool]  # of a run, by their names in pyproject.toml
     arguments: tuple[str, ...]  # of Strategy that `config` holds
     names: tuple[str, ...]  # of the sites
-    data: bool  # whether sites have files
+    data: bool  # True if sites have files
     address: str  # of the coordinator
     imports: str = ""  # further ones of method.py
     server_imports: str = ""  # further ones of server_app.py
     more: tuple[str, ...] = ()  # further arguments of Strategy, as Python
-    standardized: bool = False  # whether columns are brought to common units
+    standardized: bool = False  # True if columns are brought to common units
     note: str = ""  # what a user should know of the numbers of a run
 
 
 def write_app(folder: Path, app: App) -> list[Path]:
-    """Write pyproject.toml, README.md and a package with method.py, server_app.py and client_app.py; the files."""
+    """Write pyproject.toml, README.md and a package with method.py, server_app.py and client_app.py; return the files."""
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"deploy: {folder} is not empty; give another folder")
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
@@ -68,7 +68,7 @@ def write_app(folder: Path, app: App) -> list[Path]:
 
 
 def readme(app: App, folder: str, name: str, package: str) -> str:
-    """The commands, in order."""
+    """Return the README with the commands in order."""
     first, *_, last = (*app.names[:1], *app.names)
     who = f"--site {first} --data {first}.csv" if app.data else f"--partition {first}"
     files = "".join(f" --data {site}.csv" for site in app.names)
@@ -100,8 +100,10 @@ def _method(app: App) -> str:
 
 def _server(app: App, package: str) -> str:
     lines = [f"{name}=config[{name.replace('_', '-')!r}],".replace("'", '"') for name in app.arguments]
+    bounds = "LossBounds, " if any("LossBounds(" in line for line in app.more) else ""
     return fill(
         "server_app.py",
+        flower=f"{bounds}Outcome, Strategy, start",
         title=app.title,
         package=package,
         imports=app.server_imports,
@@ -115,5 +117,5 @@ def _toml(app: App) -> str:
 
 
 def fill(template: str, **values: str) -> str:
-    """A template with its gaps filled."""
+    """Return a template with its gaps filled."""
     return Template((TEMPLATES / f"{template}.template").read_text(encoding="utf-8")).substitute(values)

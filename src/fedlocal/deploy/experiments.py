@@ -1,11 +1,12 @@
 """An app for an experiment of the text: every site has its part of the experiment's data, by number."""
 
-from fedlocal import checks
 from fedlocal.deploy.app import App
-from fedlocal.deploy.wish import OWNER, Wish
-from fedlocal.experiments import load, names, recovery
-from fedlocal.experiments.settings.recovery import Recovery
-from fedlocal.experiments.settings.speedup import Speedup
+from fedlocal.deploy.options import OWNER, DeployOptions
+from fedlocal.experiments import load, names, problem_of, regularizer_of
+from fedlocal.experiments.studies.recovery.settings import RecoverySettings
+from fedlocal.experiments.studies.speedup.settings import SpeedupSettings
+from fedlocal.regularizers import L1, Nuclear
+from fedlocal.util import checks
 
 FILES_ONLY = ("target", "task", "l2", "weights", "local_epochs", "batch_size", "tol", "aggregate")
 ALWAYS = ("rounds", "weights", "seed", "min_clients", "patience", "eval_every")
@@ -14,28 +15,29 @@ BETTER = {("lasso-1", "FedDualAvg"): (0.001, 1.0)}  # where those of the text di
 
 def supported() -> list[str]:
     """The experiments that can be deployed: recovery and speed-up studies, whose problems are made by one function."""
-    return [name for name in names() if isinstance(load(name), (Recovery, Speedup))]
+    return [name for name in names() if isinstance(load(name), (RecoverySettings, SpeedupSettings))]
 
 
-def experiment_app(name: str, wish: Wish) -> App:
+def experiment_app(name: str, wish: DeployOptions) -> App:
     """The app for an experiment at the text's size, with what the wish says of method and step sizes."""
     checks.choice(OWNER, "--experiment", name, supported())
     wish.refuse(FILES_ONLY, f"is set by the experiment {name}")
     if not wish.standardize:
         raise ValueError(f"{OWNER}: --no-standardize is for files; the columns of {name} are never standardised")
     settings = load(name, "paper")
-    if isinstance(settings, Recovery):
+    if isinstance(settings, RecoverySettings):
         return _recovery(settings, wish)
-    assert isinstance(settings, Speedup)
+    assert isinstance(settings, SpeedupSettings)
     return _speedup(settings, wish)
 
 
-def _recovery(settings: Recovery, wish: Wish) -> App:
+def _recovery(settings: RecoverySettings, wish: DeployOptions) -> App:
     """The tuned method of the text, unless the wish says otherwise."""
     wish.refuse(("sites", "local_steps"), f"is set by the experiment {settings.name}")
     method = checks.choice(OWNER, "--method", wish.method or settings.methods[0], settings.methods)
-    task = recovery.Task(settings, wish.seed)
-    if wish.l1 is not None and task.low_rank:
+    sites = problem_of(settings.name, seed=wish.seed).num_clients
+    low_rank = settings.data.generator == "synthetic_low_rank"
+    if wish.l1 is not None and low_rank:
         raise ValueError(f"{OWNER}: --l1 is for lasso experiments; {settings.name} has a nuclear norm")
     text = next((c.step_sizes for c in settings.claims if c.method == method and c.step_sizes), None)
     tuned = BETTER.get((settings.name, method), text)
@@ -43,38 +45,37 @@ def _recovery(settings: Recovery, wish: Wish) -> App:
     changed = tuned != text and wish.client_step_size is None
     part = settings.clients_per_round
     config = {
-        "sites": task.problem.num_clients,
+        "sites": sites,
         "rounds": wish.rounds or settings.rounds,
         "client-step-size": client_step_size,
         "server-step-size": server_step_size,
-        "strength": wish.l1 if wish.l1 is not None else _strength(settings, task),
+        "strength": wish.l1 if wish.l1 is not None else _strength(settings, wish.seed),
         "local-epochs": settings.local_epochs,
         "batch-size": settings.batch_size,
         "clients-per-round": part,
         **_usual(wish, settings.weights, settings.eval_every),
         "min-clients": checks.whole(OWNER, "--min-clients", wish.min_clients or max(1, part - 1), at_most=part),
     }
-    psi = f'fl.regularizers.{task.regularizer.__name__}(config["strength"])'
+    psi = f'fl.regularizers.{"Nuclear" if low_rank else "L1"}(config["strength"])'
     return App(
         title=settings.title,
         client="client_recovery.py",
         values={"experiment": settings.name, "seed": str(wish.seed)},
         method=(
-            f'METHODS["{method}"](\n    config["client-step-size"],\n    config["server-step-size"],\n    {psi},\n'
-            f"    prox_on_clients={not method.endswith('OSP')},\n)"
+            f'composite_method(\n    "{method}",\n    {psi},\n    config["client-step-size"],\n    config["server-step-size"],\n)'
         ),
         sites='[str(number) for number in range(config["sites"])]',
         config=config,
         arguments=(*ALWAYS, "local_epochs", "batch_size", "clients_per_round"),
-        names=tuple(map(str, range(task.problem.num_clients))),
+        names=tuple(map(str, range(sites))),
         data=False,
         address=wish.address,
-        imports="from fedlocal.experiments.tuning import METHODS\n",
+        imports="from fedlocal.experiments import composite_method\n",
         note=f"The step sizes are not the text's {text}, with which {method} diverges here." if changed else "",
     )
 
 
-def _speedup(settings: Speedup, wish: Wish) -> App:
+def _speedup(settings: SpeedupSettings, wish: DeployOptions) -> App:
     """One run of the study: a method, a step size, a number of sites and of local steps."""
     wish.refuse(("l1", "server_step_size"), f"does not belong to the experiment {settings.name}")
     method = checks.choice(OWNER, "--method", wish.method or settings.methods[0], settings.methods)
@@ -100,20 +101,20 @@ def _speedup(settings: Speedup, wish: Wish) -> App:
         title=settings.title,
         client="client_speedup.py",
         values={"experiment": settings.name, "sites": str(sites)},
-        method=f'METHODS["{method}"](config["client-step-size"], {settings.l2!r}, config["local-steps"])',
+        method=f'smooth_method("{method}", config["client-step-size"], {settings.l2!r}, config["local-steps"])',
         sites='[str(number) for number in range(config["sites"])]',
         config=config,
         arguments=(*ALWAYS, "local_steps", "batch_size"),
         names=tuple(map(str, range(sites))),
         data=False,
         address=wish.address,
-        imports="from fedlocal.experiments.speedup import METHODS\n",
-        server_imports="from fedlocal.experiments import load\nfrom fedlocal.experiments.speedup import Task\n",
-        more=(f'x0={{"weights": Task(load("{settings.name}", "paper")).start}},',),
+        imports="from fedlocal.experiments import smooth_method\n",
+        server_imports="from fedlocal.experiments import start_of\n",
+        more=(f'x0=start_of("{settings.name}"),',),
     )
 
 
-def _usual(wish: Wish, weights: str, eval_every: int) -> dict[str, str | int | float]:
+def _usual(wish: DeployOptions, weights: str, eval_every: int) -> dict[str, str | int | float]:
     return {
         "weights": weights,
         "eval-every": eval_every,
@@ -124,7 +125,9 @@ def _usual(wish: Wish, weights: str, eval_every: int) -> dict[str, str | int | f
     }
 
 
-def _step_sizes(settings: Recovery, method: str, wish: Wish, tuned: tuple[float, float] | None) -> tuple[float, float]:
+def _step_sizes(
+    settings: RecoverySettings, method: str, wish: DeployOptions, tuned: tuple[float, float] | None
+) -> tuple[float, float]:
     given = (wish.client_step_size, wish.server_step_size)
     pair = [own if own is not None else text for own, text in zip(given, tuned or (None, None), strict=True)]
     if pair[0] is None:
@@ -135,7 +138,7 @@ def _step_sizes(settings: Recovery, method: str, wish: Wish, tuned: tuple[float,
     return pair[0], 1.0 if pair[1] is None else pair[1]
 
 
-def _strength(settings: Recovery, task: recovery.Task) -> float:
-    if settings.strength != "recover":
-        return settings.strength
-    return float(recovery.choose_strength(task, settings.weights)["chosen"].iloc[0])
+def _strength(settings: RecoverySettings, seed: int) -> float:
+    psi = regularizer_of(settings.name, seed=seed)
+    assert isinstance(psi, (L1, Nuclear))
+    return float(psi.strength)

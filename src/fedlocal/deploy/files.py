@@ -2,49 +2,49 @@
 
 import json
 
-from fedlocal import checks
 from fedlocal.deploy.app import App
-from fedlocal.deploy.choices import EXACT, EXACT_ROUNDS, LOCAL_ROUNDS, METHODS, TASKS, TOL
-from fedlocal.deploy.wish import OWNER, Wish
+from fedlocal.deploy.defaults import EXACT, EXACT_ROUNDS, LOCAL_ROUNDS, LOSSES, METHODS, TOL
+from fedlocal.deploy.options import OWNER, DeployOptions
+from fedlocal.util import checks
 
 LOCAL_ONLY = ("server_step_size", "local_steps", "local_epochs", "batch_size")
 
 
-def files_app(wish: Wish) -> App:
-    """The app for a wish: task, method and what is averaged."""
-    if not wish.sites:
+def files_app(options: DeployOptions) -> App:
+    """Return the app for these options: task, method and what is averaged."""
+    if not options.sites:
         raise ValueError(f"{OWNER}: say with --sites what the sites are called, e.g. --sites north,south")
-    task = checks.choice(OWNER, "--task", wish.task or "logistic", TASKS)
-    method = checks.choice(OWNER, "--method", wish.method or _usual_method(wish), METHODS)
+    task = checks.choice(OWNER, "--task", options.task or "logistic", LOSSES)
+    method = checks.choice(OWNER, "--method", options.method or _usual_method(options), METHODS)
     if method == EXACT:
-        wish.refuse(LOCAL_ONLY, f"is for local methods, not for {EXACT}; give --method FedDualAvg, for example")
-    l1, l2 = wish.l1 or 0.0, wish.l2 or 0.0
+        options.refuse(LOCAL_ONLY, f"is for local methods, not for {EXACT}; give --method FedDualAvg, for example")
+    l1, l2 = options.l1 or 0.0, options.l2 or 0.0
     if l1 and method == "FedAvg":
         raise ValueError(f"{OWNER}: FedAvg has no --l1; {EXACT}, FedDualAvg and FedMiD have")
-    least = wish.min_clients or max(1, len(wish.sites) - 1)
+    least = options.min_clients or max(1, len(options.sites) - 1)
     config: dict[str, str | int | float | bool] = {
-        "sites": ",".join(wish.sites),
-        "rounds": wish.rounds or (EXACT_ROUNDS if method == EXACT else LOCAL_ROUNDS),
-        "tol": wish.tol or TOL,
-        "client-step-size": wish.client_step_size or 0.0,
-        **({} if method == EXACT else {"server-step-size": wish.server_step_size or 1.0}),
+        "sites": ",".join(options.sites),
+        "rounds": options.rounds or (EXACT_ROUNDS if method == EXACT else LOCAL_ROUNDS),
+        "tol": options.tol or TOL,
+        "client-step-size": options.client_step_size or 0.0,
+        **({} if method == EXACT else {"server-step-size": options.server_step_size or 1.0}),
         **({"l1": l1} if l1 else {}),
-        **_work(wish, method),
-        "weights": wish.weights or "examples",
-        "aggregate": wish.aggregate or "mean",
-        "min-clients": checks.whole(OWNER, "--min-clients", least, at_most=len(wish.sites)),
-        "standardize": wish.standardize,
+        **_work(options, method),
+        "weights": options.weights or "examples",
+        "aggregate": options.aggregate or "mean",
+        "min-clients": checks.whole(OWNER, "--min-clients", least, at_most=len(options.sites)),
+        "standardize": options.standardize,
         "eval-every": 10,
-        "seed": wish.seed,
+        "seed": options.seed,
         "patience": 600.0,
         "timeout": 3600.0,
         "results": "results",
     }
     amount = [name for name in ("local-steps", "local-epochs", "batch-size") if name in config]
     return App(
-        title=_title(wish, task, l1, l2),
-        client="client_standardized.py" if wish.standardize else "client_plain.py",
-        values=_values(wish, task, l2),
+        title=_title(options, task, l1, l2),
+        client="client_standardized.py" if options.standardize else "client_plain.py",
+        values=_values(options, task, l2),
         method=method_call(method, l1=bool(l1)),
         sites='config["sites"].split(",")',
         config=config,
@@ -52,35 +52,34 @@ def files_app(wish: Wish) -> App:
             *(name.replace("-", "_") for name in ("rounds", "tol", *amount, "weights", "aggregate", "seed")),
             *("min_clients", "patience", "eval_every", "standardize"),
         ),
-        server_imports="from fedlocal.engines.flower.loss_bounds import LossBounds\n",
         more=(
             'choose_step_size=config["client-step-size"] == 0,  # then it is 1 / the largest curvature of a site\'s loss',
-            f"loss_bounds=LossBounds({TASKS[task].bounds}, l2={l2!r}),  # with which answers are checked",
+            f"loss_bounds=LossBounds({LOSSES[task].bounds}, l2={l2!r}),  # with which answers are checked",
         ),
-        names=wish.sites,
+        names=options.sites,
         data=True,
-        standardized=wish.standardize,
-        address=wish.address,
-        note=f"A round counts with {least} of {len(wish.sites)} sites (min-clients), so that no site can stop a run alone.",
+        standardized=options.standardize,
+        address=options.address,
+        note=f"A round counts with {least} of {len(options.sites)} sites (min-clients), so that no site can stop a run alone.",
     )
 
 
-def _usual_method(wish: Wish) -> str:
-    """The one that converges, unless an option is about local steps."""
-    return "FedDualAvg" if any(getattr(wish, name) is not None for name in LOCAL_ONLY) else EXACT
+def _usual_method(options: DeployOptions) -> str:
+    """Return the method that converges, unless an option is about local steps."""
+    return "FedDualAvg" if any(getattr(options, name) is not None for name in LOCAL_ONLY) else EXACT
 
 
-def _work(wish: Wish, method: str) -> dict[str, int]:
-    """What a site does in a round."""
-    if wish.local_epochs:
-        work = {"local-epochs": wish.local_epochs}
+def _work(options: DeployOptions, method: str) -> dict[str, int]:
+    """Return what a site does in a round, as configuration."""
+    if options.local_epochs:
+        work = {"local-epochs": options.local_epochs}
     else:
-        work = {"local-steps": 1 if method == EXACT else wish.local_steps or 10}
-    return work | ({"batch-size": wish.batch_size} if wish.batch_size else {})
+        work = {"local-steps": 1 if method == EXACT else options.local_steps or 10}
+    return work | ({"batch-size": options.batch_size} if options.batch_size else {})
 
 
 def method_call(method: str, l1: bool) -> str:
-    """The Python expression of a method."""
+    """Return the Python expression of a method."""
     psi = '\n    regularizer=fl.regularizers.L1(config["l1"]),' if l1 else ""
     size = 'config["client-step-size"] or 1.0,  # 0: chosen from the data'
     if method == EXACT:
@@ -89,15 +88,15 @@ def method_call(method: str, l1: bool) -> str:
     return f"fl.methods.{method}(\n    client_step_size={size}\n    {server}{psi}\n)"
 
 
-def _title(wish: Wish, task: str, l1: float, l2: float) -> str:
+def _title(options: DeployOptions, task: str, l1: float, l2: float) -> str:
     penalties = [f"{name} {value:g}" for name, value in (("l1", l1), ("l2", l2)) if value]
     what = "logistic regression" if task == "logistic" else "least squares"
-    return f"{what}{' with ' + ' and '.join(penalties) if penalties else ''} over {len(wish.sites or ())} sites"
+    return f"{what}{' with ' + ' and '.join(penalties) if penalties else ''} over {len(options.sites or ())} sites"
 
 
-def _values(wish: Wish, task: str, l2: float) -> dict[str, str]:
+def _values(options: DeployOptions, task: str, l2: float) -> dict[str, str]:
     return {
-        "target": "None" if wish.target is None else json.dumps(wish.target, ensure_ascii=False),
-        "problem": TASKS[task].problem,
+        "target": "None" if options.target is None else json.dumps(options.target, ensure_ascii=False),
+        "problem": LOSSES[task].problem,
         "penalty": f", l2={l2!r}" if l2 else "",
     }

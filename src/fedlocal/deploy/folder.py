@@ -1,17 +1,16 @@
-"""An app's folder, read: its settings, and the two apps in it. Only a folder of one's own is loaded, for loading runs it."""
+"""Reading an app's folder: its settings, and the two apps in it. Loading runs code, so only one's own folder is loaded."""
 
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from flwr.common.config import get_fused_config_from_dir, get_project_config
-from flwr.supercore.object_ref import load_app
+from fedlocal.flower._flwr import get_fused_config_from_dir, get_project_config, load_app
 
 PORT = 8000
 
 
 def component(folder: Path, kind: str) -> Any:
-    """The ServerApp ("serverapp") or the ClientApp ("clientapp") that the folder's pyproject.toml names."""
+    """Return the ServerApp ("serverapp") or the ClientApp ("clientapp") that the folder's pyproject.toml names."""
     reference = str(_settings(folder)["components"][kind])
     try:
         return load_app(reference, ValueError, folder)
@@ -20,13 +19,13 @@ def component(folder: Path, kind: str) -> Any:
 
 
 def run_config(folder: Path, **changes: Any) -> dict[str, Any]:
-    """What a run of the app is told, with changes; a change of what there is not is refused."""
+    """Return the configuration of a run of the app, with changes; an unknown name is refused."""
     _settings(folder)
     return get_fused_config_from_dir(folder, changes)
 
 
 def site_names_of(folder: Path) -> tuple[str, ...]:
-    """What the sites of the app are called; those of an experiment's app have numbers."""
+    """Return the names of the app's sites; those of an experiment's app are numbers."""
     sites = run_config(folder).get("sites")
     if isinstance(sites, str):
         return tuple(sites.split(","))
@@ -36,7 +35,7 @@ def site_names_of(folder: Path) -> tuple[str, ...]:
 
 
 def app_port(folder: Path) -> int:
-    """The port at which the app's sites look for the coordinator."""
+    """Return the port at which the app's sites look for the coordinator."""
     _settings(folder)
     address = get_project_config(folder)["tool"].get("fedlocal", {}).get("address", "")
     return int(address.rpartition(":")[2] or PORT)

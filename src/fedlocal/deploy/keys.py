@@ -18,17 +18,16 @@ OWN_HOSTS = ("localhost", "127.0.0.1")  # by which parts of Flower on the coordi
 
 
 def write_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> list[Path]:
-    """A certificate authority (ca.pem, ca.key) and a certificate of the coordinator (server.pem, server.key); the files.
+    """A certificate authority (ca.pem, ca.key) and a certificate of the coordinator (server.pem, server.key); return the files.
 
-    Whoever has ca.pem can check that it is the coordinator he talks to. `hosts` are the names or addresses by which the
+    Sites check with ca.pem that they talk to the coordinator. `hosts` are the names or addresses by which the
     sites reach it.
     """
     if not hosts:
         raise ValueError(
             "keys: a certificate needs the coordinator's name or address, e.g. --host coordinator.example.org"
         )
-    everybody = dict.fromkeys([*hosts, *OWN_HOSTS])
-    names = x509.SubjectAlternativeName([_general_name(host) for host in everybody])
+    names = x509.SubjectAlternativeName([_general_name(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])])
     files = [folder / name for name in ("ca.pem", "ca.key", "server.pem", "server.key")]
     _prepare(folder, files)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
@@ -61,7 +60,7 @@ def _prepare(folder: Path, files: list[Path]) -> None:
 
 
 def _write_secret(path: Path, content: bytes) -> None:
-    """Born with mode 0600, so that nobody else can read it even for a moment."""
+    """Create the file with mode 0600, so that no other account can read it even for a moment."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
 
@@ -80,7 +79,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _rights(authority: bool) -> list[tuple[x509.ExtensionType, bool]]:
-    """What a key may be used for, and whether this must be understood."""
+    """Return what a key may be used for, each with True if a program must understand it."""
     usage = dict.fromkeys(
         (
             "content_commitment",
@@ -105,7 +104,7 @@ def _certificate(
     days: int,
     extensions: list[tuple[x509.ExtensionType, bool]],
 ) -> x509.Certificate:
-    """The authority's signature under a name and a key."""
+    """Return a certificate of this name and key, signed by the authority."""
     subject, issuer = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, who[:64])]) for who in (name, AUTHORITY))
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())

@@ -1,4 +1,4 @@
-"""What can be told of a connection before Flower's node tries it: files, host, and whether both sides speak TLS or not."""
+"""Checks of a connection before Flower's node tries it: files, host, and TLS on both sides or on none."""
 
 import socket
 import ssl
@@ -27,7 +27,7 @@ def check_files(root_certificates: Path | None, key: Path | None) -> None:
 
 
 def check_address(address: str, root_certificates: Path | None) -> str | None:
-    """Refuse an address that cannot work; None if it answers as it should, else what is to be waited for."""
+    """Raise ValueError if the address cannot work. Return None if it answers, else what there is to wait for."""
     host, _, port = address.rpartition(":")
     try:
         socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
@@ -49,7 +49,7 @@ def check_address(address: str, root_certificates: Path | None) -> str | None:
 
 
 def _has_tls(plain: socket.socket, host: str) -> bool:
-    """Return True if the other side answers a greeting of TLS; whoever it is."""
+    """Return True if the other side answers a greeting of TLS; its certificate is not checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

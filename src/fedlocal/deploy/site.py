@@ -1,4 +1,4 @@
-"""A site: one process that stays connected and answers with the site's own copy of the app, in plain words."""
+"""A site's process: it stays connected, answers with the site's own copy of the app, and shows what it is asked."""
 
 import logging
 import re
@@ -12,21 +12,22 @@ from typing import Any
 from flwr.app import Context, Message, MessageType, RecordDict
 
 from fedlocal.deploy.folder import component, run_config
+from fedlocal.deploy.logging import configure_logging
 from fedlocal.deploy.preflight import check_address, check_files
-from fedlocal.deploy.talk import talk_plainly
-from fedlocal.engines.flower.client import SiteApp
-from fedlocal.engines.flower.jobs import PREFIX
-from fedlocal.engines.flower.policy import FILE as POLICY_FILE
-from fedlocal.engines.flower.policy import Refused
-from fedlocal.engines.flower.resident import run_site
-from fedlocal.engines.flower.site import site_name
-from fedlocal.engines.flower.text import clean
+from fedlocal.flower.messages.round_settings import PREFIX
+from fedlocal.flower.messages.text import clean
+from fedlocal.flower.site.app import SiteApp
+from fedlocal.flower.site.policy import FILE as POLICY_FILE
+from fedlocal.flower.site.policy import Refused
+from fedlocal.flower.site.site import site_name
+from fedlocal.flower.site.site_process import run_site
 
 log = logging.getLogger("fedlocal")
 Say = Callable[..., None]
 Answer = Callable[[Message, Context], Message]
 PAUSE = 10.0  # seconds before a site that was refused tries again
 INTERRUPTED = 130
+MARGIN = 2.0  # effective rows at the start, as a multiple of fewest_rows, below which the site is warned
 REFUSED = "Failed to activate SuperNode"
 HOPELESS = {  # what Flower says, and what it means
     "CERTIFICATE_VERIFY_FAILED": "the coordinator's certificate is not one of --root-certificates, or for another host",
@@ -45,7 +46,7 @@ class Connection:
     insecure: bool = False
 
     def arguments(self) -> list[str]:
-        """Those of flower-supernode."""
+        """Return the arguments of flower-supernode."""
         if not re.fullmatch(r"\S+:[0-9]{1,5}", self.superlink):
             raise ValueError(f"site: --superlink must be HOST:PORT, got {self.superlink!r}")
         if self.insecure and (self.root_certificates or self.key):
@@ -90,7 +91,7 @@ def node_values(
     policy: Path | None = None,
     record: Path | None = None,
 ) -> dict[str, str | int]:
-    """What the site's app is told of this site. The policy is policy.toml beside the data, unless another is given."""
+    """Return the node's configuration of this site. The policy is policy.toml beside the data, unless another is given."""
     if name is None and partition is None:
         raise ValueError("site: say which one with --site NAME, or with --partition NUMBER for an experiment's app")
     if data is not None and not data.is_file():
@@ -107,13 +108,13 @@ def node_values(
 
 
 def policy_beside(data: Path) -> Path | None:
-    """The policy of a site's data, where there is a file of it."""
+    """Return the policy file beside a site's data, if there is one."""
     beside = data.resolve().with_name(POLICY_FILE)
     return beside if beside.is_file() else None
 
 
 def check_place(folder: Path, node: dict[str, str | int]) -> None:
-    """A site must be one of those that the app's pyproject.toml names, and have a file where the app reads one."""
+    """Raise ValueError if the app's pyproject.toml does not name this site, or if the app reads a file and none is given."""
     sites = run_config(folder).get("sites")
     if not isinstance(sites, str):
         return
@@ -124,33 +125,36 @@ def check_place(folder: Path, node: dict[str, str | int]) -> None:
 
 
 def run(folder: Path, node: dict[str, str | int], connection: Connection, say: Say = log.info) -> int:
-    """Take part until the site is stopped; an exit code. A site that is refused tries again: the coordinator may not know its key
-    yet, and one that died counts as connected for up to a minute."""
+    """Take part until the site is stopped; return an exit code.
+
+    A site that is refused tries again: the coordinator may not know its key yet, and a site that died counts as connected for
+    up to a minute.
+    """
     arguments = [*connection.arguments(), "--node-config", node_config(node)]
     check_place(folder, node)
-    talk_plainly()
+    configure_logging()
     own = component(folder, "clientapp")
     show_site(own, node, say)
     if waits := check_address(connection.superlink, connection.root_certificates):
         say(waits)
-    app = told(own, say)
+    app = shown(own, say)
     while True:
-        ear = Ear(connection.superlink, say)
+        output = NodeOutput(connection.superlink, say)
         say(f"connecting to {connection.superlink}")
-        code = run_site(app, arguments, ear.hear)
+        code = run_site(app, arguments, output.add)
         if code == INTERRUPTED:
             say("stopped")
             return INTERRUPTED
-        if hopeless := ear.hopeless():
+        if hopeless := output.hopeless():
             say(f"the connection cannot work: {hopeless}")
             return 1
-        if not (ear.refused or ear.connected):
-            say("Flower's node ended; its last words:\n" + "\n".join(ear.lines))
+        if not (output.refused or output.connected):
+            say("Flower's node ended; its last lines:\n" + "\n".join(output.lines))
             return 1
         say(
             "refused: the coordinator has not registered this site's key, or another process is connected with the same key, or "
             f"this site died and still counts as connected for up to a minute; trying again in {PAUSE:g} s"
-            if ear.refused
+            if output.refused
             else f"the connection ended; trying again in {PAUSE:g} s"
         )
         try:
@@ -161,7 +165,7 @@ def run(folder: Path, node: dict[str, str | int], connection: Connection, say: S
 
 
 def show_site(app: Any, node: dict[str, str | int], say: Say) -> None:
-    """Read the site's data, hold them against its policy, and show both before anything is sent."""
+    """Read the site's data, check them against its policy, and show both before anything is sent."""
     if not isinstance(app, SiteApp):
         return
     try:
@@ -177,6 +181,11 @@ def show_site(app: Any, node: dict[str, str | int], say: Say) -> None:
         for name, count in zip(found["columns"] or (), missing, strict=False):
             if count and name not in found["left out"]:
                 say(f"{name}: {count} of {found['rows']} values are missing, and count as the mean of all sites")
+    if (effective := found["effective rows"]) < MARGIN * found["policy"].fewest_rows:
+        say(
+            f"in effect {effective:.3g} rows make up the gradient at the zero model; the policy refuses models at which fewer "
+            f"than {found['policy'].fewest_rows} do (fewest_rows), so that this site may have to leave a run that it began"
+        )
     if found["left out"]:
         say(f"left out, for too few rows differ in them: {', '.join(found['left out'])}")
     say(
@@ -188,8 +197,8 @@ def show_site(app: Any, node: dict[str, str | int], say: Say) -> None:
         say(f"what is asked and answered is written to {node['record']}")
 
 
-def told(app: Answer, say: Say) -> Answer:
-    """The same app; what is asked of it is said when it begins, and how it went when it ends."""
+def shown(app: Answer, say: Say) -> Answer:
+    """Return an app that answers as this one and shows each question and how it ended."""
 
     def answer(message: Message, context: Context) -> Message:
         began, what = time.monotonic(), f"{site_name(context)}: {question(message)}"
@@ -205,7 +214,7 @@ def told(app: Answer, say: Say) -> Answer:
 
 
 def question(message: Message) -> str:
-    """What a message asks for."""
+    """Return what a message asks for, in words."""
     config = {name: value for record in message.content.config_records.values() for name, value in record.items()}
     if message.metadata.message_type.startswith(MessageType.TRAIN):
         round_ = config.get(f"{PREFIX}round")
@@ -219,8 +228,8 @@ def question(message: Message) -> str:
 
 
 @dataclass
-class Ear:
-    """Listens to Flower's node."""
+class NodeOutput:
+    """The output of Flower's node, of which the site is told what it should know."""
 
     superlink: str
     say: Say
@@ -229,8 +238,8 @@ class Ear:
     waiting: bool = False
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=12))
 
-    def hear(self, line: str) -> None:
-        """Pass on what a site should know."""
+    def add(self, line: str) -> None:
+        """Read a line."""
         line = re.sub(r"\x1b\[\d*m", "", line).rstrip()
         self.lines.append(line)
         self.refused |= REFUSED in line
@@ -245,5 +254,5 @@ class Ear:
             self.say(f"{self.superlink} answers again")
 
     def hopeless(self) -> str | None:
-        """Why trying again would not help, where we know."""
+        """Return why trying again cannot help, if that is known."""
         return next((why for word, why in HOPELESS.items() if any(word in line for line in self.lines)), None)

@@ -1,10 +1,6 @@
 """scikit-learn estimators whose examples belong to sites."""
 
-from fedlocal.estimators.cross_validation import (
-    FederatedElasticNetCV,
-    FederatedLassoCV,
-    FederatedLogisticRegressionCV,
-)
+from fedlocal.estimators.cross_validation import FederatedElasticNetCV, FederatedLassoCV, FederatedLogisticRegressionCV
 from fedlocal.estimators.linear import FederatedElasticNet, FederatedLasso, FederatedLinearRegression
 from fedlocal.estimators.logistic import FederatedLogisticRegression
 from fedlocal.estimators.matrix import FederatedMatrixRegression

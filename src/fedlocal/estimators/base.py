@@ -11,19 +11,19 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight
 
-from fedlocal import checks
-from fedlocal.certificates import Certificate
 from fedlocal.core import Regularizer, Separable
 from fedlocal.data.moments import UnitError
-from fedlocal.estimators.fits import Fit
-from fedlocal.estimators.local_rounds import METHODS, SMOOTH, LocalWork
-from fedlocal.estimators.losses import Loss
-from fedlocal.estimators.pool import LARGEST
-from fedlocal.estimators.task import Effort, Start, Task
-from fedlocal.progress import ProgressBar
-from fedlocal.regularizers import SquaredL2, Zero
+from fedlocal.losses import ScoreLoss
+from fedlocal.methods.table import method_row
+from fedlocal.solvers.certificates import Certificate
+from fedlocal.solvers.newton.fitting import FitOptions, FittingProblem, Start
+from fedlocal.solvers.newton.local_method import METHODS, SMOOTH, LocalOptions
+from fedlocal.solvers.newton.stopping import FitResult
+from fedlocal.solvers.newton.weighted_sums import LARGEST
+from fedlocal.util import checks
+from fedlocal.util.progress import ProgressBar
 
-WEIGHTS = ("examples", "sites")
+WEIGHTS = ("examples", "uniform")
 NEWTON = "prox_newton"
 Model = TypeVar("Model")
 
@@ -39,38 +39,44 @@ class FederatedModel(BaseEstimator):
     """A linear model over sites; concrete ones say which loss and which penalty."""
 
     fit_intercept: bool = True  # never penalised
-    weights: str = "examples"  # "examples": every example counts alike, the pooled fit; "sites": every site
+    weights: str = "examples"  # "examples": every example counts alike, the pooled fit; "uniform": every site
     standardize: bool = False  # columns by means and variances over all sites; dense ones are centred, too
-    method: str = NEWTON  # or a local method, which comes first: "fed_dual_avg", "fed_mid", "fed_avg", "fed_ac"
+    method: str = NEWTON  # or a local method, which comes first: "fed_dual_avg", "fed_mid", "fed_avg", "fed_ac_one"
     local_steps: int = 10  # full local gradients in a round of the local method
     local_rounds: int = 100  # at most
     client_step_size: float | None = None  # None: the largest that the local method's theorems allow
     server_step_size: float | None = None  # None: 1
-    finish: bool = True  # whether rounds of Newton follow the local ones until tol is reached
+    finish: bool = True  # True if Newton iterations follow the local rounds until tol is reached
     tol: float = 1e-10  # duality gap relative to the objective; KKT residual where there is no gap
     max_iter: int = 100  # Newton iterations
     warm_start: bool = False  # from the last fit
 
-    def _task(self, X: Any, targets: np.ndarray, sites: np.ndarray, sample_weight: np.ndarray, loss: Loss) -> Task:
+    def _fitting_problem(
+        self, X: Any, targets: np.ndarray, sites: np.ndarray, sample_weight: np.ndarray, loss: ScoreLoss
+    ) -> FittingProblem:
         """The examples, ready to be fitted; `sites` are numbers, `sample_weight` one number per example."""
+        if self.weights == "sites":
+            raise ValueError(
+                f"{self._name}: weights='sites' is called 'uniform' now, as in simulate: use weights='uniform'"
+            )
         checks.choice(self._name, "weights", self.weights, WEIGHTS)
         checks.number(self._name, "tol", self.tol, above=0)
         kept = np.flatnonzero(sample_weight > 0) if (sample_weight == 0).any() else slice(None)
         X, targets, sites, sample_weight = X[kept], targets[kept], sites[kept], sample_weight[kept]
         _, sites = np.unique(sites, return_inverse=True)
         share = sample_weight / sample_weight.sum()
-        if self.weights == "sites":
+        if self.weights == "uniform":
             own = np.bincount(sites, sample_weight)
             share = sample_weight / own[sites] / len(own)
         options: dict[str, Any] = {"intercept": bool(self.fit_intercept), "standardize": bool(self.standardize)}
         try:
-            return Task.of(X, targets, share, sites, loss, **options, tol=self.tol)
+            return FittingProblem.of(X, targets, share, sites, loss, **options, tol=self.tol)
         except UnitError as error:
             names = getattr(self, "feature_names_in_", None)
             name = None if names is None else str(names[error.column])
             raise UnitError(self._name, error.column, error.size, name) from None
 
-    def _effort(self, psi: Regularizer | Separable) -> Effort:
+    def _options(self, psi: Regularizer | Separable) -> FitOptions:
         """How to fit, checked."""
         name, work = self._name, None
         checks.choice(name, "method", self.method, (NEWTON, *METHODS))
@@ -82,21 +88,21 @@ class FederatedModel(BaseEstimator):
                 if getattr(self, step_size) is not None:
                     checks.number(name, step_size, getattr(self, step_size), above=0)
             self._check_method(psi)
-            if self.method == "fed_ac" and self.server_step_size is not None:
-                raise ValueError(f"{name}: method='fed_ac' has no server_step_size, got {self.server_step_size}")
-            work = LocalWork(self.method, self.weights, steps, rounds, self.client_step_size, self.server_step_size)
-        return Effort(work, bool(self.finish), max_iter)
+            if method_row(name, self.method).accelerated and self.server_step_size is not None:
+                raise ValueError(f"{name}: method={self.method!r} has no server_step_size, got {self.server_step_size}")
+            work = LocalOptions(self.method, self.weights, steps, rounds, self.client_step_size, self.server_step_size)
+        return FitOptions(work, bool(self.finish), max_iter)
 
     def _check_method(self, psi: Regularizer | Separable) -> None:
         if isinstance(psi, Separable):
             raise ValueError(f"{self._name}: positive=True needs method={NEWTON!r}, got {self.method!r}")
-        if self.method in SMOOTH and not isinstance(psi, (Zero, SquaredL2)):
+        if self.method in SMOOTH and not psi.is_smooth():
             raise ValueError(
                 f"{self._name}: method={self.method!r} has no regulariser and needs a smooth penalty (l2 or none); "
                 "'fed_dual_avg', 'fed_mid' and 'prox_newton' have one"
             )
-        if self.method == "fed_ac" and isinstance(psi, Zero):
-            raise ValueError(f"{self._name}: method='fed_ac' needs a strongly convex objective: an l2 penalty")
+        if method_row(self._name, self.method).accelerated and psi.strong_convexity() == 0:
+            raise ValueError(f"{self._name}: method={self.method!r} needs a strongly convex objective: an l2 penalty")
 
     @staticmethod
     def _canonical(X: Any) -> Any:
@@ -138,37 +144,37 @@ class FederatedModel(BaseEstimator):
             raise ValueError(f"{self._name}: sample_weight must have at least one number above zero, got only zeros")
         return codes, checked
 
-    def _fit(self, task: Task, psi: Regularizer | Separable, shape: tuple[int, ...]) -> Start:
-        """Fit, warn, and keep what all estimators keep; the weights and intercepts in the user's units are returned."""
-        effort, sent = self._effort(psi), task.pool.sent
+    def _fit(self, problem: FittingProblem, psi: Regularizer | Separable, shape: tuple[int, ...]) -> Start:
+        """FitResult, warn, and keep what all estimators keep; the weights and intercepts in the user's units are returned."""
+        options, sent = self._options(psi), problem.sums.sent
         history: list[dict[str, Any]] = []
-        with ProgressBar(self._name, effort.looks) as bar:
+        with ProgressBar(self._name, options.evaluations) as bar:
 
-            def watch(phase: str, found: Certificate, x: np.ndarray) -> None:
+            def callback(phase: str, found: Certificate, x: np.ndarray) -> None:
                 row: dict[str, Any] = {"round": sent.rounds, "phase": phase, "objective": found.objective}
                 row |= {"kkt_residual": found.kkt_residual, "duality_gap": found.duality_gap}
                 row |= {"nonzeros": int(np.count_nonzero(x)), "sent": sent.numbers_up + sent.numbers_down}
                 history.append(row)
                 bar.advance_to(len(history), f"objective {found.objective:.6g}")
 
-            fit = task.fit(psi, shape, self._start(task), effort, watch)
-        if task.has_no_optimum(psi, shape, fit):
+            fit = problem.fit(psi, shape, self._start(problem), options, callback)
+        if problem.has_no_optimum(psi, shape, fit):
             self._warn_of_separation()
         elif not fit.converged:
-            self._warn(task, fit)
+            self._warn(problem, fit)
         self.n_iter_, self.certificate_, self.communication_ = max(1, fit.iterations), fit.certificate, sent
         self.history_ = pd.DataFrame(history).astype({"duality_gap": float})
-        return task.in_units(fit)
+        return problem.in_units(fit)
 
-    def _start(self, task: Task) -> Start:
+    def _start(self, problem: FittingProblem) -> Start:
         """Where a fit begins: at the last one, if it is to be warm and there is one of this size."""
-        coef, outputs = getattr(self, "coef_", None), task.pool.loss.outputs
-        if not self.warm_start or coef is None or np.size(coef) != task.pool.width * outputs:
-            return task.start()
-        return task.start(np.reshape(coef, (outputs, -1)).T, np.atleast_1d(self.intercept_))  # pyright: ignore
+        coef, outputs = getattr(self, "coef_", None), problem.sums.loss.outputs
+        if not self.warm_start or coef is None or np.size(coef) != problem.sums.width * outputs:
+            return problem.start()
+        return problem.start(np.reshape(coef, (outputs, -1)).T, np.atleast_1d(self.intercept_))  # pyright: ignore
 
-    def _warn(self, task: Task, fit: Fit) -> None:
-        found, allowed = fit.certificate, task.goal.allowed(fit.certificate)
+    def _warn(self, problem: FittingProblem, fit: FitResult) -> None:
+        found, allowed = fit.certificate, problem.rule.allowed(fit.certificate)
         gap = found.duality_gap
         is_at = f"a KKT residual of {found.kkt_residual:.3g}" if gap is None else f"a duality gap of {gap:.3g}"
         more = "max_iter" if self.method == NEWTON or self.finish else "local_rounds, or finish=True"

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -12,14 +12,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import LeaveOneGroupOut, check_cv
 
-from fedlocal import checks
 from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import FederatedModel, parameters
 from fedlocal.estimators.linear import FederatedRegressor, elastic_net
 from fedlocal.estimators.logistic import FederatedLogisticRegression, PenalizedClassifier
-from fedlocal.estimators.losses import Squares
-from fedlocal.estimators.task import Effort, Start, Task
-from fedlocal.progress import ProgressBar
+from fedlocal.losses import regression_loss
+from fedlocal.regularizers import L1, GroupL1
+from fedlocal.solvers.newton.fitting import FitOptions, FittingProblem, Start
+from fedlocal.util import checks
+from fedlocal.util.progress import ProgressBar
 
 
 class Fold(NamedTuple):
@@ -65,35 +66,25 @@ def _fold_name(number: int, count: int, test: np.ndarray, codes: np.ndarray, sit
 
 
 def along_path(
-    task: Task,
+    problem: FittingProblem,
     penalties: Sequence[Regularizer | Separable],
     shape: tuple[int, ...],
-    effort: Effort,
+    options: FitOptions,
     owner: str,
     fold: str,
 ) -> Iterator[Start]:
     """The model of each penalty, from the strongest to the weakest, each fit started where the one before ended."""
-    start, missed = task.start(), 0
+    start, missed = problem.start(), 0
     for psi in penalties:
-        fit = task.fit(psi, shape, start, effort, lambda *_: None)
+        fit = problem.fit(psi, shape, start, options, lambda *_: None)
         start, missed = (fit.x, fit.b), missed + (not fit.converged)
-        yield task.in_units(fit)
+        yield problem.in_units(fit)
     if missed:
         warnings.warn(
             f"{owner}: {missed} of {len(penalties)} fits of {fold} stopped before tol; try more max_iter or a larger tol",
             ConvergenceWarning,
             stacklevel=3,
         )
-
-
-def zero_strength(task: Task, groups: Callable[[np.ndarray], np.ndarray] = np.abs) -> float:
-    """The smallest strength at which a norm leaves no weights: the dual norm of the gradient without weights.
-
-    `groups` turns a gradient into the norms of its groups.
-    """
-    _, b = task.start()
-    _, scores = task.pool.best_intercept(np.zeros((len(task.pool.targets), len(b))), b)
-    return float(np.max(groups(task.pool.gradient(task.pool.weighted_slopes(scores)))))
 
 
 def strengths(owner: str, name: str, wanted: Any, largest: float, eps: float) -> np.ndarray:
@@ -128,17 +119,22 @@ class FederatedRegressorCV(FederatedRegressor, ABC):
         weighted = sample_weight is not None
         X, y = self._validated(X, y)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        task, ratio = self._task(X, y, codes, sample_weight, Squares()), self._ratio()
-        largest = zero_strength(task, (lambda g: np.maximum(-g, 0)) if self.positive else np.abs) / ratio
+        problem, ratio = (
+            self._fitting_problem(X, y, codes, sample_weight, regression_loss(self._name, self.loss)),
+            self._ratio(),
+        )
+        largest = problem.zero_strength(elastic_net(1.0, 0.0, self.positive), (X.shape[1],)) / ratio
         self.alphas_ = strengths(self._name, "alphas", self.alphas, largest, self.eps)
         penalties = [elastic_net(float(a) * ratio, float(a) * (1 - ratio), self.positive) for a in self.alphas_]
-        effort, shape = self._effort(penalties[0]), (X.shape[1],)
+        options, shape = self._options(penalties[0]), (X.shape[1],)
         splits = folds(self, self.cv, X, y, codes, sample_weight)
         errors, sizes = np.empty((len(self.alphas_), len(splits))), np.ones(len(splits))
         with ProgressBar(self._name, errors.size) as bar:
             for number, (fold, train, test) in enumerate(splits):
-                part = self._task(X[train], y[train], codes[train], sample_weight[train], Squares())
-                for i, (x, b) in enumerate(along_path(part, penalties, shape, effort, self._name, fold)):
+                part = self._fitting_problem(
+                    X[train], y[train], codes[train], sample_weight[train], regression_loss(self._name, self.loss)
+                )
+                for i, (x, b) in enumerate(along_path(part, penalties, shape, options, self._name, fold)):
                     residuals = np.asarray(X[test] @ x[:, 0]) + b - y[test]
                     errors[i, number] = np.average(residuals**2, weights=sample_weight[test])
                     bar.advance_to(number * len(penalties) + i + 1, fold)
@@ -146,7 +142,7 @@ class FederatedRegressorCV(FederatedRegressor, ABC):
         self.mse_path_ = errors
         best = int(np.argmin(np.average(errors, axis=1, weights=sizes)))
         self.alpha_ = float(self.alphas_[best])
-        self._fit_psi(task, penalties[best])
+        self._fit_psi(problem, penalties[best])
         return self
 
 
@@ -154,7 +150,7 @@ class FederatedRegressorCV(FederatedRegressor, ABC):
 class FederatedLassoCV(FederatedRegressorCV):
     r"""`FederatedLasso` with alpha chosen by cross-validation, as in scikit-learn's `LassoCV`.
 
-    Parameters:
+    Args:
         alphas: numbers to choose from, or how many of them: from the one at which all weights are zero down to eps times it.
         cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
     All others are those of `FederatedLasso`. Attributes, beside its own: `alpha_`, which has the least mean squared error,
@@ -192,7 +188,7 @@ class FederatedElasticNetCV(FederatedRegressorCV):
 class FederatedLogisticRegressionCV(PenalizedClassifier):
     r"""`FederatedLogisticRegression` with C chosen by cross-validation, as in scikit-learn's `LogisticRegressionCV`.
 
-    Parameters:
+    Args:
         Cs: numbers to choose from, or how many of them: from the one up to which all weights are zero to 1/eps times it; with
             penalty="l2", which leaves no weight at zero, from 1e-4 to 1e4.
         cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
@@ -223,33 +219,30 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
         X, labels, sample_weight = self._validated(X, y, sample_weight)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
         total = float(sample_weight.sum())
-        task = self._classes_task(X, labels, codes, sample_weight)
-        self.Cs_ = self._candidates(task, total)
-        psi = self._psi(task, self.Cs_[0], total)
-        effort, splits = self._effort(psi), folds(self, self.cv, X, labels, codes, sample_weight)
+        problem = self._classes_fitting_problem(X, labels, codes, sample_weight)
+        self.Cs_ = self._candidates(problem, total)
+        psi = self._psi(problem, self.Cs_[0], total)
+        options, splits = self._options(psi), folds(self, self.cv, X, labels, codes, sample_weight)
         self.scores_ = np.empty((len(self.Cs_), len(splits)))
         with ProgressBar(self._name, self.scores_.size) as bar:
             for number, (fold, train, test) in enumerate(splits):
-                part = self._classes_task(X[train], labels[train], codes[train], sample_weight[train])
+                part = self._classes_fitting_problem(X[train], labels[train], codes[train], sample_weight[train])
                 own = float(sample_weight[train].sum())
                 penalties = [self._psi(part, C, own) for C in self.Cs_]
-                path = along_path(part, penalties, self._shape(part), effort, self._name, fold)
+                path = along_path(part, penalties, self._shape(part), options, self._name, fold)
                 for i, model in enumerate(path):
                     tested = None if not weighted else sample_weight[test]
                     self.scores_[i, number] = self._scored(model, X[test], labels[test], tested, fold)
                     bar.advance_to(number * len(penalties) + i + 1, fold)
         self.C_ = float(self.Cs_[np.argmax(self.scores_.mean(axis=1))])
-        self._fit_psi(task, self._psi(task, self.C_, total))
+        self._fit_psi(problem, self._psi(problem, self.C_, total))
         return self
 
-    def _candidates(self, task: Task, total: float) -> np.ndarray:
+    def _candidates(self, problem: FittingProblem, total: float) -> np.ndarray:
         """Values of C, from small to large."""
         if self.penalty == "l2" and not np.ndim(self.Cs):
             return np.logspace(-4, 4, checks.whole(self._name, "Cs", self.Cs))
-        norms: Callable[[np.ndarray], np.ndarray] = np.abs
-        if self.penalty == "group":
-            labels = np.ravel(self._groups(task))
-            norms = lambda g: np.sqrt(np.bincount(labels, g.ravel() ** 2))  # noqa: E731
+        norm = GroupL1(1.0, self._groups(problem)) if self.penalty == "group" else L1(1.0)
         ratio = 1.0
         if self.penalty == "elasticnet":
             ratio = checks.number(self._name, "l1_ratio", self.l1_ratio, above=0, at_most=1)
@@ -257,7 +250,10 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
             if not len(self.Cs):
                 raise ValueError(f"{self._name}: Cs must have at least one number, got none")
             return np.sort([checks.number(self._name, "Cs", C, above=0) for C in self.Cs])
-        return 1 / (strengths(self._name, "Cs", self.Cs, zero_strength(task, norms) / ratio, self.eps) * total)
+        return 1 / (
+            strengths(self._name, "Cs", self.Cs, problem.zero_strength(norm, self._shape(problem)) / ratio, self.eps)
+            * total
+        )
 
     def _scored(self, model: Start, X: Any, labels: np.ndarray, sample_weight: np.ndarray | None, fold: str) -> float:
         """The score of weights and intercepts on the rows that a fold tests."""

@@ -8,17 +8,19 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedlocal import checks
 from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import FederatedModel, parameters
-from fedlocal.estimators.losses import Squares
-from fedlocal.estimators.pool import LARGEST, SMALLEST
+from fedlocal.losses import regression_loss
 from fedlocal.regularizers import L1, ElasticNet, SquaredL2, Zero
+from fedlocal.solvers.newton.weighted_sums import LARGEST, SMALLEST
+from fedlocal.util import checks
 
 
 @parameters
 class FederatedRegressor(RegressorMixin, FederatedModel):
     """Regression with one target."""
+
+    loss: Any = "half_squares"
 
     def predict(self, X: Any) -> np.ndarray:
         """(n,) predictions."""
@@ -37,8 +39,8 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
             )
         return self._canonical(X), y
 
-    def _fit_psi(self, task: Any, psi: Regularizer | Separable) -> None:
-        x, b = self._fit(task, psi, (task.pool.width,))
+    def _fit_psi(self, problem: Any, psi: Regularizer | Separable) -> None:
+        x, b = self._fit(problem, psi, (problem.sums.width,))
         self.coef_, self.intercept_ = x[:, 0], float(b[0])
 
 
@@ -51,10 +53,12 @@ class PenalizedRegressor(FederatedRegressor, ABC):
         """The penalty of the weights."""
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "PenalizedRegressor":
-        """Fit to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        """FitResult to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, y = self._validated(X, y)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        self._fit_psi(self._task(X, y, codes, sample_weight, Squares()), self._psi())
+        self._fit_psi(
+            self._fitting_problem(X, y, codes, sample_weight, regression_loss(self._name, self.loss)), self._psi()
+        )
         return self
 
 
@@ -62,8 +66,13 @@ class PenalizedRegressor(FederatedRegressor, ABC):
 class FederatedLinearRegression(PenalizedRegressor):
     r"""Least squares over sites: min over x, b of sum_i w_i (a_i'x + b - y_i)^2 / 2.
 
-    `positive` keeps the weights at zero or above. Where many weights fit equally well, they are the shortest in units in which
-    columns have variance one. All else is as in `FederatedLasso`.
+    Where many weights fit equally well, they are the shortest in units in which columns have variance one.
+
+    Args:
+        penalty: None, or a regulariser psi of `fl.regularizers` for the weights (d,), which is added to the objective as it is:
+            GroupL1(0.1, groups), TotalVariation(0.1), L1Ball(3.0), NonNegative().
+        positive: weights at zero or above; not together with a penalty.
+    All others are those of `FederatedLasso`.
 
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([1.0, 3.0, 5.0, 7.0])
     >>> model = FederatedLinearRegression().fit(X, y, sites=["north", "north", "south", "south"])
@@ -71,10 +80,17 @@ class FederatedLinearRegression(PenalizedRegressor):
     ([2.0], 1.0)
     """
 
+    penalty: Any = None
     positive: bool = False
 
     def _psi(self) -> Regularizer | Separable:
-        return Separable(lower=0.0) if self.positive else Zero()
+        if self.penalty is None:
+            return Separable(lower=0.0) if self.positive else Zero()
+        if self.positive:
+            raise ValueError(
+                f"{self._name}: positive=True takes no penalty; FederatedLasso and FederatedElasticNet have both"
+            )
+        return checks.instance(self._name, "penalty", self.penalty, Regularizer)
 
 
 @parameters
@@ -104,20 +120,21 @@ class FederatedLasso(PenalizedRegressor):
     r"""Lasso over sites: min over x, b of sum_i w_i (a_i'x + b - y_i)^2 / 2 + alpha ||x||_1.
 
     The weights w_i sum to one: alike for all examples with weights="examples", which is scikit-learn's `Lasso` of the pooled
-    data; alike for all sites with weights="sites". `sample_weight` multiplies them.
+    data; alike for all sites with weights="uniform". `sample_weight` multiplies them.
 
-    Parameters:
+    Args:
         alpha: strength of the penalty.
         positive: weights at zero or above.
+        loss: the name in `fedlocal.losses.LOSSES` of a loss of numbers, or a `ScoreLoss`; "half_squares" is (s - y)^2 / 2.
         fit_intercept: an intercept, never penalised.
-        weights: "examples" or "sites".
+        weights: "examples" or "uniform", the names in `simulate`.
         standardize: bring columns to variance one first, with means and variances over the examples of all sites (whatever their
             weights); `coef_` is in the units of X.
         method: "prox_newton", by which sites send gradients and the curvature of few weights; or a local method, of which
-            `local_rounds` rounds come first: "fed_dual_avg", "fed_mid" ("fed_avg", "fed_ac" where the penalty is smooth).
+            `local_rounds` rounds come first: "fed_dual_avg", "fed_mid" ("fed_avg", "fed_ac_one" where the penalty is smooth).
         local_steps, local_rounds: full local gradients per round, and rounds, of a local method.
         client_step_size, server_step_size: of a local method; None: the largest that its theorems allow, and 1.
-        finish: whether "prox_newton" goes on where the local method ended, until tol is reached.
+        finish: True if "prox_newton" goes on where the local method ended, until tol is reached.
         tol: the fit stops at a duality gap of tol times the objective (at least a thousandth of the loss without weights counts);
             where there is no gap, at a KKT residual of tol times the size of the gradient without weights.
             ConvergenceWarning says that it did not get there; 100 tol will do where float64 has no more digits.
@@ -128,7 +145,7 @@ class FederatedLasso(PenalizedRegressor):
         coef_, intercept_: the model.
         sites_: labels of the sites.
         certificate_: objective, KKT residual, duality gap.
-        history_: DataFrame of the certificate and of what was sent, a row per look.
+        history_: DataFrame of the certificate and of what was sent, a row per evaluation.
         communication_: exchanges with the server, and numbers that each site received and sent.
         n_iter_, n_features_in_, feature_names_in_: as in scikit-learn.
 

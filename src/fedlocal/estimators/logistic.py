@@ -10,13 +10,13 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from fedlocal import checks
 from fedlocal.core import Regularizer
 from fedlocal.estimators.base import FederatedModel, parameters
 from fedlocal.estimators.linear import elastic_net
-from fedlocal.estimators.losses import Logistic, Softmax
-from fedlocal.estimators.task import Task
+from fedlocal.losses import LogisticLoss, SoftmaxLoss
 from fedlocal.regularizers import GroupL1, Zero
+from fedlocal.solvers.newton.fitting import FittingProblem
+from fedlocal.util import checks
 
 PENALTIES = ("l1", "l2", "elasticnet", "group")
 
@@ -63,21 +63,23 @@ class FederatedClassifier(ClassifierMixin, FederatedModel):
             sample_weight = each * _check_sample_weight(sample_weight, X, dtype=np.float64)
         return X, labels, sample_weight
 
-    def _classes_task(self, X: Any, labels: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray) -> Task:
+    def _classes_fitting_problem(
+        self, X: Any, labels: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray
+    ) -> FittingProblem:
         """The examples with the loss for this number of classes."""
         if len(self.classes_) == 2:
-            return self._task(X, 2.0 * labels - 1.0, codes, sample_weight, Logistic())
-        return self._task(X, labels, codes, sample_weight, Softmax(len(self.classes_)))
+            return self._fitting_problem(X, 2.0 * labels - 1.0, codes, sample_weight, LogisticLoss())
+        return self._fitting_problem(X, labels, codes, sample_weight, SoftmaxLoss(len(self.classes_)))
 
-    def _fit_psi(self, task: Task, psi: Regularizer) -> None:
-        x, b = self._fit(task, psi, self._shape(task))
+    def _fit_psi(self, problem: FittingProblem, psi: Regularizer) -> None:
+        x, b = self._fit(problem, psi, self._shape(problem))
         # a number added to all intercepts of a softmax changes nothing: their mean is zero here
         self.coef_, self.intercept_ = np.ascontiguousarray(x.T), b if len(b) == 1 else b - b.mean()
 
-    def _shape(self, task: Task) -> tuple[int, ...]:
+    def _shape(self, problem: FittingProblem) -> tuple[int, ...]:
         """Shape of the weights, as a regulariser sees them."""
-        outputs = task.pool.loss.outputs
-        return (task.pool.width, outputs) if outputs > 1 else (task.pool.width,)
+        outputs = problem.sums.loss.outputs
+        return (problem.sums.width, outputs) if outputs > 1 else (problem.sums.width,)
 
 
 @parameters
@@ -88,7 +90,7 @@ class PenalizedClassifier(FederatedClassifier):
     l1_ratio: float = 0.5
     groups: Any = None
 
-    def _psi(self, task: Task, C: float, total: float) -> Regularizer:
+    def _psi(self, problem: FittingProblem, C: float, total: float) -> Regularizer:
         """The penalty for a C and a sum of the examples' weights."""
         if isinstance(self.penalty, Regularizer):
             return self.penalty
@@ -97,21 +99,21 @@ class PenalizedClassifier(FederatedClassifier):
         checks.choice(self._name, "penalty", self.penalty, PENALTIES)
         strength = 1 / (checks.number(self._name, "C", C, above=0) * total)
         if self.penalty == "group":
-            return GroupL1(strength, self._groups(task))
+            return GroupL1(strength, self._groups(problem))
         ratios = {"l1": 1.0, "l2": 0.0, "elasticnet": self.l1_ratio}
         ratio = checks.number(self._name, "l1_ratio", ratios[self.penalty], at_least=0, at_most=1)
         psi: Any = elastic_net(strength * ratio, strength * (1 - ratio), positive=False)
         return psi
 
-    def _groups(self, task: Task) -> np.ndarray:
+    def _groups(self, problem: FittingProblem) -> np.ndarray:
         labels = np.asarray([] if self.groups is None else self.groups)
-        if labels.shape != (task.pool.width,):
+        if labels.shape != (problem.sums.width,):
             raise ValueError(
-                f"{self._name}: groups must have one label per feature ({task.pool.width}) for penalty='group', "
+                f"{self._name}: groups must have one label per feature ({problem.sums.width}) for penalty='group', "
                 f"got {'None' if self.groups is None else f'shape {labels.shape}'}"
             )
         _, numbers = np.unique(labels, return_inverse=True)
-        outputs = task.pool.loss.outputs
+        outputs = problem.sums.loss.outputs
         return numbers if outputs == 1 else np.repeat(numbers[:, None], outputs, axis=1)
 
 
@@ -138,9 +140,9 @@ class FederatedLogisticRegression(PenalizedClassifier):
     C: float = 1.0
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegression":
-        """Fit to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        """FitResult to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, labels, sample_weight = self._validated(X, y, sample_weight)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        task = self._classes_task(X, labels, codes, sample_weight)
-        self._fit_psi(task, self._psi(task, self.C, float(sample_weight.sum())))
+        problem = self._classes_fitting_problem(X, labels, codes, sample_weight)
+        self._fit_psi(problem, self._psi(problem, self.C, float(sample_weight.sum())))
         return self

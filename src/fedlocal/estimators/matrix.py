@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedlocal import checks
 from fedlocal.estimators.base import parameters
 from fedlocal.estimators.linear import FederatedRegressor
-from fedlocal.estimators.losses import Squares
+from fedlocal.losses import regression_loss
 from fedlocal.regularizers import Nuclear
+from fedlocal.util import checks
 
 
 @parameters
@@ -32,7 +32,7 @@ class FederatedMatrixRegression(FederatedRegressor):
     shape: tuple[int, int] | None = None
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedMatrixRegression":
-        """Fit to matrices X with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        """FitResult to matrices X with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         flat, given = self._flat(X)
         flat, y = self._validated(flat, y)
         shape = given or self.shape or (flat.shape[1], 1)
@@ -42,8 +42,8 @@ class FederatedMatrixRegression(FederatedRegressor):
             )
         alpha = checks.number(self._name, "alpha", self.alpha, at_least=0)
         codes, sample_weight = self._sites_and_weights(flat, sites, sample_weight)
-        task = self._task(flat, y, codes, sample_weight, Squares())
-        x, b = self._fit(task, Nuclear(alpha), (int(shape[0]), int(shape[1])))
+        problem = self._fitting_problem(flat, y, codes, sample_weight, regression_loss(self._name, self.loss))
+        x, b = self._fit(problem, Nuclear(alpha), (int(shape[0]), int(shape[1])))
         self.coef_, self.intercept_ = x.reshape(shape), float(b[0])
         return self
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedlocal import checks
-from fedlocal.core import GradFn, LocalMethod, Memory, Params, Regularizer, Scalar
+from fedlocal.core import GradFn, LocalMethod, NoMemory, Params, Regularizer, Round, Scalar
 from fedlocal.methods.minibatch_sgd import GradientSum
 from fedlocal.regularizers import Zero
+from fedlocal.util import checks
 
 
 class ExtrapolatedState(NamedTuple):
@@ -17,7 +17,7 @@ class ExtrapolatedState(NamedTuple):
     t: Any  # grows with the rounds since the last restart; stays on the server, since restarts depend on the data
 
 
-class AcceleratedProximalGradient(LocalMethod):
+class AcceleratedProximalGradient(LocalMethod[ExtrapolatedState, GradientSum, Params, NoMemory]):
     r"""FISTA with adaptive restart for min_x mean_m F_m(x) + psi(x), F convex and L-smooth, step size eta <= 1/L.
 
     Client m returns the mean of its stochastic gradients at z of the server. At first z = x and t = 1.
@@ -37,7 +37,7 @@ class AcceleratedProximalGradient(LocalMethod):
     >>> from fedlocal.regularizers import L1
     >>> method = AcceleratedProximalGradient(step_size=0.5, regularizer=L1(1.0))
     >>> server = method.init(jnp.array([2.0]))
-    >>> method.solution(method.update(server, jnp.array([1.0]))).tolist()
+    >>> method.solution(method.update(server, jnp.array([1.0]), Round())).tolist()
     [1.0]
     """
 
@@ -55,16 +55,16 @@ class AcceleratedProximalGradient(LocalMethod):
     def broadcast(self, server: ExtrapolatedState) -> ExtrapolatedState:
         return server._replace(t=())
 
-    def start(self, server: ExtrapolatedState, memory: Memory) -> GradientSum:
+    def start(self, server: ExtrapolatedState, memory: NoMemory) -> GradientSum:
         return GradientSum.at(server.z)
 
     def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
         return client.add(grad_fn)
 
-    def finish(self, server: ExtrapolatedState, client: GradientSum) -> tuple[Params, Memory]:
+    def finish(self, server: ExtrapolatedState, client: GradientSum) -> tuple[Params, NoMemory]:
         return client.mean(), ()
 
-    def update(self, server: ExtrapolatedState, mean_message: Params) -> ExtrapolatedState:
+    def update(self, server: ExtrapolatedState, mean_message: Params, round: Round) -> ExtrapolatedState:
         forward = optax.tree.add_scale(server.z, -self.step_size, mean_message)
         x = self.regularizer.prox(forward, self.step_size)
         move = optax.tree.sub(x, server.x)

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-from fedlocal import checks
-from fedlocal.core import Affine, GradFn, LocalMethod, Memory, Params, Scalar, static
+from fedlocal.core import Affine, GradFn, LocalMethod, NoMemory, Params, Round, Scalar, static
+from fedlocal.util import checks
 
 
 class AvgState(NamedTuple):
@@ -14,7 +14,7 @@ class AvgState(NamedTuple):
     optimizer: Any  # state of the server optimiser; stays on the server
 
 
-class FedAvg(LocalMethod):
+class FedAvg(LocalMethod[AvgState, Params, Params, NoMemory]):
     r"""Federated averaging, also known as local SGD, for min_x mean_m F_m(x).
 
     Client m repeats, from x of the server:  x <- x - eta_c g_m(x).
@@ -29,7 +29,7 @@ class FedAvg(LocalMethod):
     >>> method = FedAvg(client_step_size=0.1)
     >>> server = method.init(1.0)
     >>> client = method.step(method.start(server, ()), lambda x: 2 * x)
-    >>> round(float(method.solution(method.update(server, method.finish(server, client)[0]))), 6)
+    >>> round(float(method.solution(method.update(server, method.finish(server, client)[0], Round()))), 6)
     0.8
     """
 
@@ -61,16 +61,16 @@ class FedAvg(LocalMethod):
     def broadcast(self, server: AvgState) -> AvgState:
         return AvgState(server.x, ())
 
-    def start(self, server: AvgState, memory: Memory) -> Params:
+    def start(self, server: AvgState, memory: NoMemory) -> Params:
         return server.x
 
     def step(self, client: Params, grad_fn: GradFn) -> Params:
         return optax.tree.add_scale(client, -self.client_step_size, grad_fn(client))
 
-    def finish(self, server: AvgState, client: Params) -> tuple[Params, Memory]:
+    def finish(self, server: AvgState, client: Params) -> tuple[Params, NoMemory]:
         return optax.tree.sub(client, server.x), ()
 
-    def update(self, server: AvgState, mean_message: Params) -> AvgState:
+    def update(self, server: AvgState, mean_message: Params, round: Round) -> AvgState:
         if self.server_optimizer is None:
             return AvgState(optax.tree.add_scale(server.x, self.server_step_size, mean_message), ())
         negative = jax.tree.map(lambda delta: -delta, mean_message)
@@ -82,6 +82,9 @@ class FedAvg(LocalMethod):
 
     def primal(self, client: Params) -> Params:
         return client
+
+    def for_clients(self) -> "FedAvg":
+        return self if self.server_optimizer is None else FedAvg(self.client_step_size)
 
     def affine(self, local_steps: int) -> Affine | None:
         if self.server_optimizer is not None:

@@ -5,21 +5,22 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedlocal import checks
 from fedlocal.core import (
     Affine,
     GradFn,
     LocalMethod,
-    Memory,
     MirrorMap,
+    NoMemory,
     Params,
     Proximal,
     Regularizer,
+    Round,
     Scalar,
     static,
 )
 from fedlocal.mirrors import Euclidean
 from fedlocal.regularizers import Zero
+from fedlocal.util import checks
 
 
 class DualState(NamedTuple):
@@ -27,7 +28,7 @@ class DualState(NamedTuple):
     walked: Scalar  # step length walked so far: the weight of psi
 
 
-class FedDualAvg(LocalMethod):
+class FedDualAvg(LocalMethod[DualState, DualState, DualState, NoMemory]):
     r"""Federated dual averaging for min_x mean_m F_m(x) + psi(x).
 
     Client m repeats, from (y, walked) of the server:
@@ -68,17 +69,20 @@ class FedDualAvg(LocalMethod):
     def init(self, x0: Params) -> DualState:
         return DualState(self.mirror_map.grad(x0), jnp.zeros((), optax.tree.dtype(x0, "promote")))
 
-    def start(self, server: DualState, memory: Memory) -> DualState:
+    def check_start(self, x0: Params) -> None:
+        self.mirror_map.check(x0)
+
+    def start(self, server: DualState, memory: NoMemory) -> DualState:
         return server
 
     def step(self, client: DualState, grad_fn: GradFn) -> DualState:
         eta, g = self.client_step_size, grad_fn(self.primal(client))
         return DualState(optax.tree.add_scale(client.y, -eta, g), client.walked + eta)
 
-    def finish(self, server: DualState, client: DualState) -> tuple[DualState, Memory]:
+    def finish(self, server: DualState, client: DualState) -> tuple[DualState, NoMemory]:
         return optax.tree.sub(client, server), ()
 
-    def update(self, server: DualState, mean_message: DualState) -> DualState:
+    def update(self, server: DualState, mean_message: DualState, round: Round) -> DualState:
         return optax.tree.add_scale(server, self.server_step_size, mean_message)
 
     def solution(self, server: DualState) -> Params:

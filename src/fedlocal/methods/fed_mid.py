@@ -5,21 +5,22 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedlocal import checks
 from fedlocal.core import (
     Affine,
     GradFn,
     LocalMethod,
-    Memory,
     MirrorMap,
+    NoMemory,
     Params,
     Proximal,
     Regularizer,
+    Round,
     Scalar,
     static,
 )
 from fedlocal.mirrors import Euclidean
 from fedlocal.regularizers import Zero
+from fedlocal.util import checks
 
 
 class PrimalState(NamedTuple):
@@ -27,7 +28,7 @@ class PrimalState(NamedTuple):
     walked: Scalar  # step length walked in this round: the weight of psi in the server's step
 
 
-class FedMiD(LocalMethod):
+class FedMiD(LocalMethod[Params, PrimalState, PrimalState, NoMemory]):
     r"""Federated mirror descent for min_x mean_m F_m(x) + psi(x).
 
     Client m repeats, from x of the server:  x <- grad (h + eta_c psi)^*(grad h(x) - eta_c g_m(x)).
@@ -69,7 +70,10 @@ class FedMiD(LocalMethod):
     def init(self, x0: Params) -> Params:
         return x0
 
-    def start(self, server: Params, memory: Memory) -> PrimalState:
+    def check_start(self, x0: Params) -> None:
+        self.mirror_map.check(x0)
+
+    def start(self, server: Params, memory: NoMemory) -> PrimalState:
         return PrimalState(server, jnp.zeros((), optax.tree.dtype(server, "promote")))
 
     def step(self, client: PrimalState, grad_fn: GradFn) -> PrimalState:
@@ -78,10 +82,10 @@ class FedMiD(LocalMethod):
         psi = self.regularizer if self.prox_on_clients else Zero()
         return PrimalState(self.mirror_map.conjugate_grad(y, psi, eta), client.walked + eta)
 
-    def finish(self, server: Params, client: PrimalState) -> tuple[PrimalState, Memory]:
+    def finish(self, server: Params, client: PrimalState) -> tuple[PrimalState, NoMemory]:
         return PrimalState(optax.tree.sub(client.x, server), client.walked), ()
 
-    def update(self, server: Params, mean_message: PrimalState) -> Params:
+    def update(self, server: Params, mean_message: PrimalState, round: Round) -> Params:
         eta = self.server_step_size
         average = optax.tree.add_scale(server, eta, mean_message.x)
         y = self.mirror_map.grad(average)

@@ -1,19 +1,21 @@
 """MinibatchAcSGD: accelerated SGD at the server, gradients from the clients."""
 
-from fedlocal import checks
-from fedlocal.core import Affine, GradFn, LocalMethod, Memory, Params, Scalar
+from fedlocal.core import Affine, GradFn, LocalMethod, NoMemory, Params, Round, Scalar
 from fedlocal.methods.fed_ac import (
     AcState,
+    Coupling,
     accelerated_step,
     accelerated_weights,
+    check_coupling,
     middle_point,
     middle_weights,
-    vanilla_parameters,
+    vanilla_coupling,
 )
 from fedlocal.methods.minibatch_sgd import GradientSum, gradient_sum_affine
+from fedlocal.util import checks
 
 
-class MinibatchAcSGD(LocalMethod):
+class MinibatchAcSGD(LocalMethod[AcState, GradientSum, Params, NoMemory]):
     r"""Accelerated SGD with batches as large as all local steps of all clients together.
 
     Client m returns the mean of its K stochastic gradients, all at x_md = x / beta + (1 - 1/beta) x_ag.
@@ -23,8 +25,8 @@ class MinibatchAcSGD(LocalMethod):
     One local step per round is vanilla FedAc with one local step; full gradients with eta = 1/L is AGD.
     Reference: dissertation, baselines of the FedAc experiments (MB-AC-SGD). Differs from it: nothing.
 
-    >>> MinibatchAcSGD(step_size=0.5, strong_convexity=0.5).parameters()
-    (2.0, 3.0, 0.5, 1.0)
+    >>> MinibatchAcSGD(step_size=0.5, strong_convexity=0.5).coupling()
+    Coupling(alpha=2.0, beta=3.0, gamma=1.0)
     """
 
     step_size: Scalar
@@ -33,27 +35,27 @@ class MinibatchAcSGD(LocalMethod):
     def __init__(self, step_size: Scalar, strong_convexity: Scalar):
         self.step_size = checks.number("MinibatchAcSGD", "step_size", step_size, above=0)
         self.strong_convexity = checks.number("MinibatchAcSGD", "strong_convexity", strong_convexity, above=0)
-        self.parameters()
+        check_coupling("MinibatchAcSGD", self.coupling().alpha, self.step_size, self.strong_convexity)
 
-    def parameters(self) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-        """(alpha, beta, eta, gamma)."""
-        return vanilla_parameters("MinibatchAcSGD", self.step_size, self.strong_convexity)
+    def coupling(self) -> Coupling:
+        """(alpha, beta, gamma)."""
+        return vanilla_coupling(self.step_size, self.strong_convexity)
 
     def init(self, x0: Params) -> AcState:
         return AcState(x0, x0)
 
-    def start(self, server: AcState, memory: Memory) -> GradientSum:
-        return GradientSum.at(middle_point(server, self.parameters()[1]))
+    def start(self, server: AcState, memory: NoMemory) -> GradientSum:
+        return GradientSum.at(middle_point(server, self.coupling().beta))
 
     def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
         return client.add(grad_fn)
 
-    def finish(self, server: AcState, client: GradientSum) -> tuple[Params, Memory]:
+    def finish(self, server: AcState, client: GradientSum) -> tuple[Params, NoMemory]:
         return client.mean(), ()
 
-    def update(self, server: AcState, mean_message: Params) -> AcState:
-        alpha, beta, eta, gamma = self.parameters()
-        return accelerated_step(server, middle_point(server, beta), mean_message, alpha, eta, gamma)
+    def update(self, server: AcState, mean_message: Params, round: Round) -> AcState:
+        alpha, beta, gamma = self.coupling()
+        return accelerated_step(server, middle_point(server, beta), mean_message, alpha, self.step_size, gamma)
 
     def solution(self, server: AcState) -> Params:
         return server.ag
@@ -62,6 +64,6 @@ class MinibatchAcSGD(LocalMethod):
         return client.x
 
     def affine(self, local_steps: int) -> Affine:
-        alpha, beta, eta, gamma = self.parameters()
-        md = middle_weights(beta)
-        return gradient_sum_affine(local_steps, md, keep=accelerated_weights(md, alpha), gains=[gamma, eta])
+        alpha, beta, gamma = self.coupling()
+        md, gains = middle_weights(beta), [gamma, self.step_size]
+        return gradient_sum_affine(local_steps, md, keep=accelerated_weights(md, alpha), gains=gains)

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedlocal import checks
-from fedlocal.core import Affine, GradFn, LocalMethod, Memory, Params, Scalar
+from fedlocal.core import Affine, GradFn, LocalMethod, NoMemory, Params, Round, Scalar
+from fedlocal.util import checks
 
 
 class GradientSum(NamedTuple):
@@ -28,7 +28,7 @@ class GradientSum(NamedTuple):
         return jax.tree.map(lambda g: g / self.count, self.total)
 
 
-class MinibatchSGD(LocalMethod):
+class MinibatchSGD(LocalMethod[Params, GradientSum, Params, NoMemory]):
     r"""SGD with batches as large as all local steps of all clients together.
 
     Client m returns the mean of its K stochastic gradients, all at x of the server.
@@ -39,7 +39,7 @@ class MinibatchSGD(LocalMethod):
 
     >>> method = MinibatchSGD(step_size=0.1)
     >>> client = method.step(method.start(jnp.array(1.0), ()), lambda x: 2 * x)
-    >>> round(float(method.update(jnp.array(1.0), method.finish(jnp.array(1.0), client)[0])), 6)
+    >>> round(float(method.update(jnp.array(1.0), method.finish(jnp.array(1.0), client)[0], Round())), 6)
     0.8
     """
 
@@ -51,16 +51,16 @@ class MinibatchSGD(LocalMethod):
     def init(self, x0: Params) -> Params:
         return x0
 
-    def start(self, server: Params, memory: Memory) -> GradientSum:
+    def start(self, server: Params, memory: NoMemory) -> GradientSum:
         return GradientSum.at(server)
 
     def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
         return client.add(grad_fn)
 
-    def finish(self, server: Params, client: GradientSum) -> tuple[Params, Memory]:
+    def finish(self, server: Params, client: GradientSum) -> tuple[Params, NoMemory]:
         return client.mean(), ()
 
-    def update(self, server: Params, mean_message: Params) -> Params:
+    def update(self, server: Params, mean_message: Params, round: Round) -> Params:
         return optax.tree.add_scale(server, -self.step_size, mean_message)
 
     def solution(self, server: Params) -> Params:

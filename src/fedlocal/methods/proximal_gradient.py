@@ -2,14 +2,14 @@
 
 import optax
 
-from fedlocal import checks
-from fedlocal.core import GradFn, LocalMethod, Memory, MirrorMap, Params, Regularizer, Scalar
+from fedlocal.core import GradFn, LocalMethod, MirrorMap, NoMemory, Params, Regularizer, Round, Scalar
 from fedlocal.methods.minibatch_sgd import GradientSum
 from fedlocal.mirrors import Euclidean
 from fedlocal.regularizers import Zero
+from fedlocal.util import checks
 
 
-class ProximalGradient(LocalMethod):
+class ProximalGradient(LocalMethod[Params, GradientSum, Params, NoMemory]):
     r"""Proximal gradient descent (composite mirror descent for other h) for min_x mean_m F_m(x) + psi(x).
 
     Client m returns the mean of its stochastic gradients at x of the server.
@@ -23,7 +23,7 @@ class ProximalGradient(LocalMethod):
     >>> from fedlocal.regularizers import L1
     >>> import jax.numpy as jnp
     >>> method = ProximalGradient(step_size=0.5, regularizer=L1(1.0))
-    >>> method.update(jnp.array([2.0]), jnp.array([1.0])).tolist()
+    >>> method.update(jnp.array([2.0]), jnp.array([1.0]), Round()).tolist()
     [1.0]
     """
 
@@ -44,16 +44,19 @@ class ProximalGradient(LocalMethod):
     def init(self, x0: Params) -> Params:
         return x0
 
-    def start(self, server: Params, memory: Memory) -> GradientSum:
+    def check_start(self, x0: Params) -> None:
+        self.mirror_map.check(x0)
+
+    def start(self, server: Params, memory: NoMemory) -> GradientSum:
         return GradientSum.at(server)
 
     def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
         return client.add(grad_fn)
 
-    def finish(self, server: Params, client: GradientSum) -> tuple[Params, Memory]:
+    def finish(self, server: Params, client: GradientSum) -> tuple[Params, NoMemory]:
         return client.mean(), ()
 
-    def update(self, server: Params, mean_message: Params) -> Params:
+    def update(self, server: Params, mean_message: Params, round: Round) -> Params:
         y = optax.tree.add_scale(self.mirror_map.grad(server), -self.step_size, mean_message)
         return self.mirror_map.conjugate_grad(y, self.regularizer, self.step_size)
 

@@ -2,11 +2,11 @@
 
 import optax
 
-from fedlocal import checks
-from fedlocal.core import GradFn, LocalMethod, Memory, Params, Regularizer, Scalar
+from fedlocal.core import GradFn, LocalMethod, NoMemory, Params, Regularizer, Round, Scalar
+from fedlocal.util import checks
 
 
-class SubgradientFedAvg(LocalMethod):
+class SubgradientFedAvg(LocalMethod[Params, Params, Params, NoMemory]):
     r"""Federated averaging with subgradients for min_x mean_m F_m(x) + psi(x), psi finite.
 
     Client m repeats, from x of the server:  x <- x - eta_c (g_m(x) + s),  s in the subdifferential of psi at x.
@@ -34,17 +34,17 @@ class SubgradientFedAvg(LocalMethod):
     def init(self, x0: Params) -> Params:
         return x0
 
-    def start(self, server: Params, memory: Memory) -> Params:
+    def start(self, server: Params, memory: NoMemory) -> Params:
         return server
 
     def step(self, client: Params, grad_fn: GradFn) -> Params:
         g = optax.tree.add(grad_fn(client), self.regularizer.subgradient(client))
         return optax.tree.add_scale(client, -self.client_step_size, g)
 
-    def finish(self, server: Params, client: Params) -> tuple[Params, Memory]:
+    def finish(self, server: Params, client: Params) -> tuple[Params, NoMemory]:
         return optax.tree.sub(client, server), ()
 
-    def update(self, server: Params, mean_message: Params) -> Params:
+    def update(self, server: Params, mean_message: Params, round: Round) -> Params:
         return optax.tree.add_scale(server, self.server_step_size, mean_message)
 
     def solution(self, server: Params) -> Params:

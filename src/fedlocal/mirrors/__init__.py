@@ -1,4 +1,4 @@
-"""h: the geometry of a step. Each has `value`, `grad` (primal to dual) and `conjugate_grad` (dual to primal, with psi)."""
+"""Mirror maps h, the geometry of a step: each has `value`, `grad` (primal to dual) and `conjugate_grad` (dual to primal)."""
 
 from fedlocal.mirrors.diagonal_quadratic import DiagonalQuadratic
 from fedlocal.mirrors.entropy import Entropy

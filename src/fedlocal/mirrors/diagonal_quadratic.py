@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedlocal import checks
 from fedlocal.core import MirrorMap, Params, Regularizer, Scalar, is_free
 from fedlocal.mirrors.pairs import Formulas, formula, like, water_level
 from fedlocal.regularizers import (
@@ -26,6 +25,7 @@ from fedlocal.regularizers import (
 )
 from fedlocal.regularizers.monotone import isotonic
 from fedlocal.regularizers.total_variation import total_variation_prox, vector
+from fedlocal.util import checks
 
 
 class DiagonalQuadratic(MirrorMap):

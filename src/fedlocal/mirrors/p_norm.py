@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal import checks
 from fedlocal.core import MirrorMap, Params, Regularizer, Scalar
 from fedlocal.mirrors.pairs import Formulas, formula, map_pairs, map_weights, sum_weights
 from fedlocal.regularizers import L1, LInf, Lp, Monotone, NonNegative, TotalVariation, Zero
+from fedlocal.util import checks
 
 
 class PNorm(MirrorMap):

@@ -1,4 +1,4 @@
-"""What the mirror maps share: the table of their formulas, the free intercept, and the water level of a sum of parts."""
+"""Helpers of the mirror maps: the table of formulas, the unregularised intercept, and the water level of a sum."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ Formulas = Mapping[type[Regularizer], Callable[..., jax.Array]]  # from (y, psi,
 
 
 def formula(mirror: MirrorMap, formulas: Formulas, psi: Regularizer, hint: str = "") -> Callable[..., jax.Array]:
-    """The formula for exactly the class of psi: a subclass may need another one than its parent."""
+    """Return the formula for exactly the class of psi, because a subclass may need another one than its parent."""
     found = formulas.get(type(psi))
     if found is None:
         known = ", ".join(kind.__name__ for kind in formulas)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from fedlocal.core import Params, static
-from fedlocal.federated_data import FederatedData
+from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem, dense
 
 

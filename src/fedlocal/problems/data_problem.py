@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from fedlocal.core import AbstractProblem, Batch, Params
-from fedlocal.federated_data import FederatedData, SparseRows
+from fedlocal.data.federated_data import FederatedData, SparseRows
 
 BLOCK_NUMBERS = 1 << 18  # numbers of one client's examples that are looked at at once in an exact gradient
 LOSS_NUMBERS = 1 << 20  # the same for the loss of all examples

@@ -7,12 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import xlog1py, xlogy
 
-from fedlocal import checks
 from fedlocal.core import Params, Scalar, static
-from fedlocal.federated_data import FederatedData, SparseMatrix
+from fedlocal.data.federated_data import FederatedData, SparseMatrix
+from fedlocal.losses import LogisticLoss, ScoreLoss, SoftmaxLoss, SquaredLoss
 from fedlocal.problems.data_problem import DataProblem
+from fedlocal.util import checks
 
 
 class LinearProblem(DataProblem):
@@ -22,9 +22,10 @@ class LinearProblem(DataProblem):
     l2: eqx.AbstractVar[Scalar | None]  # None: no penalty, and none in the compiled program
     intercept: eqx.AbstractVar[bool]
 
+    @property
     @abstractmethod
-    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
-        """(B,) losses."""
+    def score_loss(self) -> ScoreLoss:
+        """The loss of a score, with its derivatives and its conjugate."""
 
     @abstractmethod
     def output_shape(self) -> tuple[int, ...]:
@@ -44,6 +45,10 @@ class LinearProblem(DataProblem):
         weights = x["weights"]
         scores = jnp.tensordot(features, weights, axes) if axes != 1 else features @ weights
         return scores + x["intercept"] if self.intercept else scores
+
+    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
+        """(B,) losses."""
+        return self.score_loss.value(scores, targets)
 
     def losses(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
         features, targets = examples
@@ -76,12 +81,9 @@ class LeastSquares(LinearProblem):
     def output_shape(self) -> tuple[int, ...]:
         return ()
 
-    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
-        return (scores - targets) ** 2
-
-    def conjugates(self, slopes: jax.Array, targets: jax.Array) -> jax.Array:
-        """(B,) conjugates u^2 / 4 + u b of the losses at slopes u."""
-        return slopes**2 / 4 + slopes * targets
+    @property
+    def score_loss(self) -> SquaredLoss:
+        return SquaredLoss()
 
 
 class MatrixSensing(LinearProblem):
@@ -105,12 +107,9 @@ class MatrixSensing(LinearProblem):
     def output_shape(self) -> tuple[int, ...]:
         return ()
 
-    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
-        return (scores - targets) ** 2
-
-    def conjugates(self, slopes: jax.Array, targets: jax.Array) -> jax.Array:
-        """(B,) conjugates u^2 / 4 + u b of the losses at slopes u."""
-        return slopes**2 / 4 + slopes * targets
+    @property
+    def score_loss(self) -> SquaredLoss:
+        return SquaredLoss()
 
 
 class Logistic(LinearProblem):
@@ -142,18 +141,12 @@ class Logistic(LinearProblem):
     def output_shape(self) -> tuple[int, ...]:
         return ()
 
-    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
-        return jax.nn.softplus(-targets * scores)
-
-    def conjugates(self, slopes: jax.Array, targets: jax.Array) -> jax.Array:
-        """(B,) conjugates v log v + (1 - v) log(1 - v) of the losses, v = -b u in [0, 1] for slopes u; inf outside."""
-        v = -targets * slopes
-        inside = (v >= 0) & (v <= 1)
-        v = jnp.where(inside, v, 0)
-        return jnp.where(inside, xlogy(v, v) + xlog1py(1 - v, -v), jnp.inf)
+    @property
+    def score_loss(self) -> LogisticLoss:
+        return LogisticLoss()
 
     def correct(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
-        """Whether each example is on the right side."""
+        """Return True for each example whose score has the sign of its label."""
         features, targets = examples
         return self.scores(x, features) * targets > 0
 
@@ -184,19 +177,14 @@ class Softmax(LinearProblem):
     def output_shape(self) -> tuple[int, ...]:
         return (self.num_classes,)
 
-    def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
-        return cross_entropy(scores, targets)
+    @property
+    def score_loss(self) -> SoftmaxLoss:
+        return SoftmaxLoss(self.num_classes)
 
     def correct(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
-        """Whether each example gets its class."""
+        """Return True for each example whose own class has the largest score."""
         features, targets = examples
         return jnp.argmax(self.scores(x, features), axis=-1) == targets
-
-
-def cross_entropy(scores: jax.Array, targets: jax.Array) -> jax.Array:
-    """-log softmax(scores)[target], per example."""
-    picked = jnp.take_along_axis(scores, targets[:, None], axis=1)[:, 0]
-    return jax.nn.logsumexp(scores, axis=1) - picked
 
 
 def count_classes(owner: str, data: FederatedData, num_classes: int | None) -> int:

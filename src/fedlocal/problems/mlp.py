@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal import checks
 from fedlocal.core import Params, static
-from fedlocal.federated_data import FederatedData
+from fedlocal.data.federated_data import FederatedData
+from fedlocal.losses import SoftmaxLoss
 from fedlocal.problems.data_problem import DataProblem, dense
-from fedlocal.problems.linear import class_labels, count_classes, cross_entropy
+from fedlocal.problems.linear import class_labels, count_classes
+from fedlocal.util import checks
 
 
 class MLP(DataProblem):
@@ -61,9 +62,9 @@ class MLP(DataProblem):
 
     def losses(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
         features, targets = examples
-        return cross_entropy(self.scores(x, features), targets)
+        return SoftmaxLoss(self.num_classes).value(self.scores(x, features), targets)
 
     def correct(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
-        """Whether each example gets its class."""
+        """Return True for each example whose own class has the largest score."""
         features, targets = examples
         return jnp.argmax(self.scores(x, features), axis=-1) == targets

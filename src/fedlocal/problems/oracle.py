@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedlocal import checks
 from fedlocal.core import AbstractProblem, Batch, Params, Scalar, static
+from fedlocal.util import checks
 
 
 class Oracle(AbstractProblem):

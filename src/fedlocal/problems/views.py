@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal import checks
 from fedlocal.core import AbstractProblem, Batch, Params, Scalar
 from fedlocal.problems.data_problem import DataProblem
+from fedlocal.util import checks
 
 
 class Augmented(AbstractProblem):

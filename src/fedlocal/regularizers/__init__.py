@@ -1,6 +1,7 @@
 """psi: what makes a solution sparse, low-rank or feasible. Each has `value`, `prox`, `conjugate` and, where finite,
 `subgradient`."""
 
+from fedlocal.core import Zero
 from fedlocal.regularizers.balls import L1Ball, L2Ball, LInfBall
 from fedlocal.regularizers.blocks import Blocks
 from fedlocal.regularizers.box import Box
@@ -16,7 +17,6 @@ from fedlocal.regularizers.nuclear import Nuclear, NuclearBall
 from fedlocal.regularizers.simplex import Simplex
 from fedlocal.regularizers.squared_l2 import SquaredL2
 from fedlocal.regularizers.total_variation import TotalVariation
-from fedlocal.regularizers.zero import Zero
 
 __all__ = [
     "L1",

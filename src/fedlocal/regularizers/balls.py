@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from optax import projections
 
-from fedlocal import checks
 from fedlocal.core import Regularizer, Scalar
+from fedlocal.core.gauges import FEASIBILITY
+from fedlocal.util import checks
 
 COLUMNS = 64
-FEASIBILITY = 1e-5  # relative; about what float32 rounding leaves of a projection
 
 
 def indicator(violation: jax.Array, scale: Scalar) -> jax.Array:
@@ -77,6 +77,9 @@ class L1Ball(Regularizer):
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         return self.radius * jnp.max(jnp.abs(y))
 
+    def largest_norm(self, shape: tuple[int, ...]) -> float:
+        return float(self.radius)
+
 
 class L2Ball(Regularizer):
     r"""psi(x) = 0 if ||x||_2 <= radius, else inf (Frobenius norm for matrices).
@@ -105,6 +108,9 @@ class L2Ball(Regularizer):
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         return self.radius * jnp.linalg.norm(y.ravel())
 
+    def largest_norm(self, shape: tuple[int, ...]) -> float:
+        return float(self.radius)
+
 
 class LInfBall(Regularizer):
     r"""psi(x) = 0 if |x_i| <= radius for every i, else inf.
@@ -132,3 +138,9 @@ class LInfBall(Regularizer):
 
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         return self.radius * jnp.sum(jnp.abs(y))
+
+    def is_separable(self) -> bool:
+        return True
+
+    def largest_norm(self, shape: tuple[int, ...]) -> float:
+        return float(self.radius) * math.sqrt(math.prod(shape))

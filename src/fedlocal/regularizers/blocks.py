@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import jax
 
-from fedlocal.core import Params, Regularizer, Scalar
-from fedlocal.regularizers.zero import Zero
+from fedlocal.core import Params, Regularizer, Scalar, Zero
 
 
 class Blocks(Regularizer):

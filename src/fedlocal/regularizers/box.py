@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar, Separable
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, Separable, gauges
 from fedlocal.regularizers.balls import indicator
+from fedlocal.util import checks
 
 
 class Box(Regularizer):
@@ -56,6 +55,13 @@ class Box(Regularizer):
         if np.ndim(self.lower) or np.ndim(self.upper):
             return None
         return Separable(lower=self.lower, upper=self.upper)
+
+    def is_separable(self) -> bool:  # also for bounds that are arrays
+        return True
+
+    def largest_norm(self, shape: tuple[int, ...]) -> float:
+        most = np.maximum(np.abs(self.lower), np.abs(self.upper))
+        return float(np.linalg.norm(np.broadcast_to(most, shape)))
 
     def _bound(self, y: jax.Array) -> jax.Array:
         """The bound that y pushes x against."""

@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar, Separable
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, Separable, gauges
 from fedlocal.regularizers.l1 import L1
+from fedlocal.util import checks
 
 
 class ElasticNet(Regularizer):
@@ -46,3 +45,12 @@ class ElasticNet(Regularizer):
 
     def separable(self) -> Separable:
         return Separable(l1=self.l1, l2=self.l2)
+
+    def strong_convexity(self) -> Scalar:
+        return self.l2
+
+    def strengths(self) -> tuple[Scalar, ...]:
+        return (self.l1, self.l2)
+
+    def without_squares(self) -> L1:
+        return L1(self.l1)

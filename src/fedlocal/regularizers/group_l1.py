@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar, static
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, gauges, static
 from fedlocal.regularizers.l2_norm import shrinkage
+from fedlocal.util import checks
 
 
 class GroupL1(Regularizer):
@@ -83,6 +82,9 @@ class GroupL1(Regularizer):
         if self.groups is None:
             return each.reshape((-1,) + (1,) * (x.ndim - 1))
         return each[np.asarray(self.groups)]
+
+    def strengths(self) -> tuple[Scalar, ...]:
+        return (self.strength,)
 
 
 def _labels(groups: Any) -> Any:

@@ -3,9 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar, Separable
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, Separable, gauges
+from fedlocal.util import checks
 
 
 class L1(Regularizer):
@@ -40,3 +39,6 @@ class L1(Regularizer):
 
     def separable(self) -> Separable:
         return Separable(l1=self.strength)
+
+    def strengths(self) -> tuple[Scalar, ...]:
+        return (self.strength,)

@@ -3,9 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, gauges
+from fedlocal.util import checks
 
 
 class L2Norm(Regularizer):
@@ -38,6 +37,9 @@ class L2Norm(Regularizer):
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(jnp.linalg.norm(y.ravel()), self.strength)
+
+    def strengths(self) -> tuple[Scalar, ...]:
+        return (self.strength,)
 
 
 def shrinkage(norm: jax.Array, threshold: Scalar) -> jax.Array:

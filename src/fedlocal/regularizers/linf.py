@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, gauges
 from fedlocal.regularizers.balls import onto_l1_ball
+from fedlocal.util import checks
 
 
 class LInf(Regularizer):
@@ -42,3 +41,6 @@ class LInf(Regularizer):
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(jnp.sum(jnp.abs(y)), self.strength)
+
+    def strengths(self) -> tuple[Scalar, ...]:
+        return (self.strength,)

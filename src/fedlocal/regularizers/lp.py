@@ -6,12 +6,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar, static
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, gauges, static
 from fedlocal.regularizers.l1 import L1
 from fedlocal.regularizers.l2_norm import L2Norm
 from fedlocal.regularizers.linf import LInf
+from fedlocal.util import checks
 
 BISECTIONS = 100  # more than the digits of float64: Newton's method stops after about 8
 
@@ -74,6 +73,9 @@ class Lp(Regularizer):
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(norm(y, self.q), self.strength)
+
+    def strengths(self) -> tuple[Scalar, ...]:
+        return (self.strength,)
 
 
 def norm(x: jax.Array, p: float) -> jax.Array:

@@ -6,11 +6,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar, static
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, gauges, static
 from fedlocal.regularizers.balls import indicator
 from fedlocal.regularizers.total_variation import vector
+from fedlocal.util import checks
 
 
 class Monotone(Regularizer):

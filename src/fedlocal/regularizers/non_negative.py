@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 from optax import projections
 
-from fedlocal.core import Regularizer, Scalar, Separable
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, Separable, gauges
 from fedlocal.regularizers.balls import indicator
 
 

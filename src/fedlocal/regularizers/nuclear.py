@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, gauges
 from fedlocal.regularizers.balls import indicator, onto_l1_ball
+from fedlocal.util import checks
 
 
 class Nuclear(Regularizer):
@@ -44,6 +43,9 @@ class Nuclear(Regularizer):
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(_singular_values("Nuclear", y)[0], self.strength)
 
+    def strengths(self) -> tuple[Scalar, ...]:
+        return (self.strength,)
+
 
 class NuclearBall(Regularizer):
     r"""psi(X) = 0 if ||X||_nuc = sum_i sigma_i(X) <= radius, else inf, for matrices.
@@ -75,6 +77,9 @@ class NuclearBall(Regularizer):
 
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         return self.radius * _singular_values("NuclearBall", y)[0]
+
+    def largest_norm(self, shape: tuple[int, ...]) -> float:
+        return float(self.radius)
 
 
 def _svd(owner: str, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

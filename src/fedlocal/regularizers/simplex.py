@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
 from fedlocal.core import Regularizer, Scalar
 from fedlocal.regularizers.balls import indicator, onto_simplex
+from fedlocal.util import checks
 
 
 class Simplex(Regularizer):
@@ -34,3 +34,6 @@ class Simplex(Regularizer):
 
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         return self.total * jnp.max(y)
+
+    def largest_norm(self, shape: tuple[int, ...]) -> float:
+        return float(self.total)

@@ -3,9 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar, Separable
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, Separable, gauges
+from fedlocal.util import checks
 
 
 class SquaredL2(Regularizer):
@@ -41,3 +40,12 @@ class SquaredL2(Regularizer):
 
     def separable(self) -> Separable:
         return Separable(l2=self.strength)
+
+    def is_smooth(self) -> bool:
+        return True
+
+    def strong_convexity(self) -> Scalar:
+        return self.strength
+
+    def strengths(self) -> tuple[Scalar, ...]:
+        return (self.strength,)

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlocal import checks
-from fedlocal.core import Regularizer, Scalar
-from fedlocal.regularizers import gauges
+from fedlocal.core import Regularizer, Scalar, gauges
+from fedlocal.util import checks
 
 
 class TotalVariation(Regularizer):
@@ -45,6 +44,9 @@ class TotalVariation(Regularizer):
         sums = jnp.cumsum(vector("TotalVariation", y))
         scale = jnp.maximum(jnp.sum(jnp.abs(y)), self.strength)
         return gauges.ratio(jnp.max(jnp.abs(sums)), self.strength) + gauges.cone(jnp.abs(sums[-1]), scale)
+
+    def strengths(self) -> tuple[Scalar, ...]:
+        return (self.strength,)
 
 
 def vector(owner: str, x: jax.Array) -> jax.Array:

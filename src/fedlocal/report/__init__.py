@@ -1,1 +1,1 @@
-"""Tables and figures that people like to look at."""
+"""Tables on a terminal and figures as PNG files."""

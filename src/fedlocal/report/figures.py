@@ -1,4 +1,4 @@
-"""How figures look here: one colour per method, everywhere the same."""
+"""The style of all figures: one colour and one marker per method, panels, axes, legends."""
 
 import io
 from collections.abc import Iterator
@@ -11,23 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from fedlocal.engines.checkpoint import write_atomically
+from fedlocal.methods.table import ROWS
+from fedlocal.util.files import write_atomically
 
-COLORS = {
-    "FedDualAvg": "#0b6e4f",
-    "FedDualAvg-OSP": "#7fb685",
-    "FedMiD": "#c8553d",
-    "FedMiD-OSP": "#e9b44c",
-    "FedAc": "#0b6e4f",
-    "FedAc-vanilla": "#e9b44c",
-    "FedAvg": "#c8553d",
-    "MB-AC-SGD": "#3d5a80",
-    "MB-SGD": "#98c1d9",
-    "SubgradientFedAvg": "#7d5ba6",
-    "centralized": "#3d5a80",
-    "local": "#8d8d8d",
-}
-MARKERS = {"FedAc": "o", "FedAc-vanilla": "D", "FedAvg": "s", "MB-AC-SGD": "^", "MB-SGD": "v"}
+COLORS = {row.label: row.color for row in ROWS} | {"centralized": "#3d5a80", "local": "#8d8d8d"}
+MARKERS = {row.label: row.marker for row in ROWS}
 STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
@@ -51,16 +39,24 @@ def panels(
     count: int,
     path: Path,
     title: str,
-    width: float = 4.6,
-    height: float = 3.5,
+    size: tuple[float, float] = (4.6, 3.5),
     columns: int | None = None,
     share_y: bool = False,
 ) -> Iterator[list[Axes]]:
-    """Panels with a common title, saved as PNG when the block ends: one row, or rows of at most `columns` of them."""
+    """Yield the axes of panels with a common title; the figure is saved as PNG when the block ends.
+
+    Args:
+        count: number of panels.
+        path: the PNG file.
+        title: title above all panels.
+        size: width and height of one panel, in inches.
+        columns: panels per row; None puts all in one row.
+        share_y: give all panels the same y axis.
+    """
     columns = min(count, columns or count)
     rows = -(-count // columns)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y).ravel().tolist()
         for unused in axes[count:]:
             unused.remove()
@@ -73,7 +69,7 @@ def panels(
 
 
 def plain_log_scale(axis: Axes) -> None:
-    """A logarithmic y axis whose ticks read 0.8, 1, 2, 4; those between powers of ten only where it spans little."""
+    """Make the y axis logarithmic with ticks such as 0.8, 1, 2, 4. An axis over a decade or more labels powers of ten only."""
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter("{x:g}")
     low, high = axis.get_ylim()
@@ -81,7 +77,7 @@ def plain_log_scale(axis: Axes) -> None:
 
 
 def powers_of_two(axis: Axes, values: list[int], most: int = 7) -> None:
-    """A logarithmic x axis with ticks at these numbers, written out; at every second or third one where there are many."""
+    """Make the x axis logarithmic with plain numbers at its ticks; of many numbers every second or third gets a label."""
     axis.set_xscale("log", base=2)
     every = -(-len(values) // most)
     axis.set_xticks(values[::every], [str(v) for v in values[::every]])
@@ -89,7 +85,7 @@ def powers_of_two(axis: Axes, values: list[int], most: int = 7) -> None:
 
 
 def legend_below(axes: list[Axes]) -> None:
-    """One legend for all panels, in a row below them."""
+    """Put one legend for all panels in a row below them."""
     handles, labels = axes[0].get_legend_handles_labels()
     figure = axes[0].get_figure()
     assert isinstance(figure, Figure)

@@ -1,4 +1,4 @@
-"""DataFrames as tables on a terminal."""
+"""Data frames as tables on a terminal."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -8,14 +8,20 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
-DIGITS = 6  # that a number may take; its header folds rather than the number being cut
+DIGITS = 6  # width kept for numbers; a long header is folded so that numbers are never cut
 
 
 def table(
     frame: pd.DataFrame, title: str, formats: Mapping[str, str] | None = None, fold: Collection[str] = ()
 ) -> Table:
-    """A rich table; numbers are right-aligned and written with `formats`, e.g. {"loss": "{:.4f}"}, or with four digits; the words
-    of columns in `fold` may take several lines."""
+    """Return a rich table with right-aligned numbers.
+
+    Args:
+        frame: rows and columns.
+        title: title above the table.
+        formats: format of numbers by column, e.g. {"loss": "{:.4f}"}; the default has four digits.
+        fold: columns whose text may take several lines.
+    """
     formats = formats or {}
     narrow = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}
     out = Table(title=title, title_justify="left", title_style="bold", header_style="bold", **narrow)

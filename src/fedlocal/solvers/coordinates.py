@@ -8,21 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedlocal.certificates import kkt_residual
-from fedlocal.core import Params, Regularizer, Scalar
-from fedlocal.means import SmoothPart
-from fedlocal.problems.linear import LeastSquares, LinearProblem, MatrixSensing
-from fedlocal.regularizers import L1, Box, ElasticNet, LInfBall, NonNegative, SquaredL2, Zero
+from fedlocal.core import Params, Regularizer, Scalar, Zero
+from fedlocal.problems.linear import LinearProblem
+from fedlocal.problems.smooth_part import SmoothPart
+from fedlocal.solvers.certificates import kkt_residual
 
-SEPARABLE = (
-    Zero,
-    L1,
-    ElasticNet,
-    SquaredL2,
-    Box,
-    NonNegative,
-    LInfBall,
-)  # prox with a step for each coordinate is exact
 CONSTANT = 1e-12  # a column whose deviation is a smaller part of its size is constant but for rounding
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
 MOST_ROUNDING = 1e-9  # of the gradient at zero; more than that is no rounding but a point that ran away
@@ -97,7 +87,7 @@ class Objective(eqx.Module):
         return tolerance * jnp.maximum(1, optax.tree.norm(x)) + rounding
 
 
-class Moments(eqx.Module):
+class FeatureMoments(eqx.Module):
     """First and second moments of the features and targets of a linear model: what scales and rounding are known from."""
 
     mean: np.ndarray  # of the features, in the shape of one example
@@ -105,7 +95,7 @@ class Moments(eqx.Module):
     target: float  # root mean square of the targets; 1 for labels
 
     @classmethod
-    def of(cls, problem: LinearProblem, features: np.ndarray, example_weights: np.ndarray) -> "Moments":
+    def of(cls, problem: LinearProblem, features: np.ndarray, example_weights: np.ndarray) -> "FeatureMoments":
         """`features` are (n, d) numbers; the moments have the shape of the problem's examples."""
         shape, rows = problem.data.arrays[0].shape[1:], max(1, (1 << 23) // features.shape[1])
         mean, square = np.zeros(features.shape[1]), np.zeros(features.shape[1])
@@ -115,59 +105,54 @@ class Moments(eqx.Module):
             mean += example_weights[here] @ block
             square += np.einsum("i,ij,ij->j", example_weights[here], block, block)
         target = 1.0
-        if isinstance(problem, (LeastSquares, MatrixSensing)):
+        if problem.score_loss.quadratic:
             target = float(np.sqrt(np.sum(example_weights * np.asarray(problem.data.arrays[1], np.float64) ** 2)))
         return cls(mean.reshape(shape), square.reshape(shape), target)
 
 
 def separable(psi: Regularizer, x: Params) -> tuple[bool, ...]:
-    """For each array of x, whether psi is a sum over its coordinates."""
-    return tuple(type(part) in SEPARABLE for part in psi.parts(x))
+    """For each array of x, return True if psi is a sum over its coordinates."""
+    return tuple(part.is_separable() for part in psi.parts(x))
 
 
 def free_intercept(psi: Regularizer, x: Params) -> bool:
-    """Whether there is an intercept that psi leaves alone."""
+    """Return True if there is an intercept that psi does not penalise."""
     parts = jax.tree.unflatten(jax.tree.structure(x), psi.parts(x))
     return "intercept" in x and isinstance(parts["intercept"], Zero)
 
 
-def fitting_coordinates(problem: LinearProblem, moments: Moments, psi: Regularizer, x: Params) -> Coordinates:
+def fitting_coordinates(problem: LinearProblem, moments: FeatureMoments, psi: Regularizer, x: Params) -> Coordinates:
     """Coordinates in which the curvature of F has a diagonal near one; for a psi that is not a sum over coordinates, a
     diagonal of mean near one."""
     center, variance = None, moments.square
     if free_intercept(psi, x):
         center, variance = moments.mean, moments.square - moments.mean**2
         variance = np.where(variance > CONSTANT * moments.square, variance, moments.square)
-    curvature = _curvature(problem) * variance + (0.0 if problem.l2 is None else float(problem.l2))
+    curvature = problem.score_loss.diagonal_bound * variance + (0.0 if problem.l2 is None else float(problem.l2))
     if not dict(zip(sorted(x), separable(psi, x), strict=True))["weights"]:
         curvature = np.asarray(np.mean(curvature))
     weights = _power_of_two(curvature)
     scales = {"weights": weights.reshape(weights.shape + (1,) * (np.ndim(x["weights"]) - weights.ndim))}
     if "intercept" in x:
-        scales["intercept"] = _power_of_two(np.asarray(_curvature(problem)))
+        scales["intercept"] = _power_of_two(np.asarray(problem.score_loss.diagonal_bound))
     return Coordinates(jax.tree.map(jnp.asarray, scales), None if center is None else jnp.asarray(center))
 
 
-def sizes_and_offset(problem: LinearProblem, moments: Moments, x: Params) -> tuple[Params, float]:
+def sizes_and_offset(problem: LinearProblem, moments: FeatureMoments, x: Params) -> tuple[Params, float]:
     """`sizes` and `offset` of an `Objective`."""
-    root = np.sqrt(_curvature(problem))
+    root = np.sqrt(problem.score_loss.diagonal_bound)
     weights = root * np.sqrt(moments.square)
     sizes = {"weights": weights.reshape(weights.shape + (1,) * (np.ndim(x["weights"]) - weights.ndim))}
     if "intercept" in x:
         sizes["intercept"] = np.asarray(root)
     sizes = {name: jnp.broadcast_to(jnp.asarray(a), np.shape(x[name])) for name, a in sizes.items()}
     # slopes are curvature * (score - target) for squares, and at most one for the other losses
-    return sizes, float(moments.target * root if _curvature(problem) > 1 else moments.target / root)
+    return sizes, float(moments.target * root if problem.score_loss.quadratic else moments.target / root)
 
 
 def _shift(center: jax.Array, x: Params) -> jax.Array:
     """center'weights, of each output."""
     return jnp.tensordot(center, x["weights"], center.ndim)
-
-
-def _curvature(problem: LinearProblem) -> float:
-    """The largest second derivative of a loss."""
-    return 2.0 if isinstance(problem, (LeastSquares, MatrixSensing)) else 0.25
 
 
 def _power_of_two(curvature: np.ndarray) -> np.ndarray:

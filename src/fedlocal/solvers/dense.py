@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse
 
 from fedlocal.core import AbstractProblem, Params
-from fedlocal.federated_data import SparseMatrix
-from fedlocal.means import SmoothPart
+from fedlocal.data.federated_data import SparseMatrix
 from fedlocal.problems.linear import LinearProblem
+from fedlocal.problems.smooth_part import SmoothPart
 from fedlocal.solvers.coordinates import Coordinates
 
 LARGEST = 1 << 24  # numbers
@@ -44,7 +44,7 @@ class Dense(SmoothPart):
 
 
 def fits(problem: AbstractProblem) -> bool:
-    """Whether a problem is a linear model with few enough numbers."""
+    """Return True if a problem is a linear model with few enough numbers."""
     return isinstance(problem, LinearProblem) and int(np.prod(problem.data.arrays[0].shape)) <= LARGEST
 
 

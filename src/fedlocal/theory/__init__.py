@@ -1,38 +1,40 @@
-"""The theorems of the dissertation as functions, what they are about as objects, and what they advise."""
+"""The theory of the dissertation: bounds, iterate bias, constants of a problem, constructions of the proofs, and advice."""
 
-from fedlocal.theory.advise import Advice, advise
-from fedlocal.theory.bias_bounds import iterate_bias_lower_bound, iterate_bias_upper_bound
-from fedlocal.theory.bias_expansion import small_noise_bias, small_step_bias
-from fedlocal.theory.bias_sde import backward_bias, sde_bias
-from fedlocal.theory.bound import Bound, Constants, Setting, tightest
-from fedlocal.theory.composite_bounds import (
+from fedlocal.methods.table import largest_step_size
+from fedlocal.theory.advice.advisor import Advice, advise
+from fedlocal.theory.advice.local_model import LocalModel
+from fedlocal.theory.bias.bounds import iterate_bias_lower_bound, iterate_bias_upper_bound
+from fedlocal.theory.bias.expansion import small_noise_bias, small_step_bias
+from fedlocal.theory.bias.monte_carlo import monte_carlo_bias
+from fedlocal.theory.bias.quadrature import Gaussian, Uniform, exact_bias, exact_law
+from fedlocal.theory.bias.sde import backward_bias, sde_bias
+from fedlocal.theory.bounds.bound import Bound, Constants, Setting, tightest
+from fedlocal.theory.bounds.composite import (
     composite_small_step_bound,
     fed_dual_avg_bounded_gradient_bound,
     fed_dual_avg_bounded_gradient_discrepancy_bound,
     fed_dual_avg_quadratic_bound,
     fed_dual_avg_quadratic_discrepancy_bound,
 )
-from fedlocal.theory.estimate import Estimate, estimate
-from fedlocal.theory.exact_bias import Gaussian, Uniform, exact_bias, exact_law
-from fedlocal.theory.fed_ac_bounds import (
+from fedlocal.theory.bounds.fed_ac import (
     fed_ac_one_bound,
     fed_ac_two_bound,
     fed_ac_two_third_order_bound,
     minibatch_ac_sgd_bound,
 )
-from fedlocal.theory.fed_ac_convex_bounds import (
+from fedlocal.theory.bounds.fed_ac_convex import (
     fed_ac_one_convex_bound,
     fed_ac_two_convex_bound,
     fed_ac_two_third_order_convex_bound,
 )
-from fedlocal.theory.fed_ac_stability import (
+from fedlocal.theory.bounds.fed_ac_stability import (
     fed_ac_one_discrepancy_bound,
     fed_ac_one_perturbed_bound,
     fed_ac_two_discrepancy_bound,
     fed_ac_two_perturbed_bound,
     fed_ac_two_third_order_discrepancy_bound,
 )
-from fedlocal.theory.fed_avg_bounds import (
+from fedlocal.theory.bounds.fed_avg import (
     comprehensive_bound,
     fed_avg_convex_bound,
     fed_avg_non_convex_bound,
@@ -41,13 +43,15 @@ from fedlocal.theory.fed_avg_bounds import (
     fed_avg_strongly_convex_third_order_bound,
     fed_avg_third_order_bound,
 )
-from fedlocal.theory.fed_avg_stability import client_discrepancy_bound, fourth_order_discrepancy_bound, shadow_bound
-from fedlocal.theory.iterate_bias import monte_carlo_bias
-from fedlocal.theory.local_model import LocalModel
-from fedlocal.theory.lower_bounds import fed_avg_lower_bound, lower_bound_curvature
-from fedlocal.theory.minibatch_bounds import best_of_two, minibatch_sgd_bound, single_client_sgd_bound
-from fedlocal.theory.rates import rates, rounds_for_linear_speedup
-from fedlocal.theory.step_sizes import largest_step_size
+from fedlocal.theory.bounds.fed_avg_stability import (
+    client_discrepancy_bound,
+    fourth_order_discrepancy_bound,
+    shadow_bound,
+)
+from fedlocal.theory.bounds.lower import fed_avg_lower_bound, lower_bound_curvature
+from fedlocal.theory.bounds.minibatch import best_of_two, minibatch_sgd_bound, single_client_sgd_bound
+from fedlocal.theory.bounds.rate_tables import rates, rounds_for_linear_speedup
+from fedlocal.theory.constants.estimation import Estimate, estimate
 
 __all__ = [
     "Advice",

@@ -8,7 +8,8 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 import fedlocal as fl
-from fedlocal.engines.flower import Policy, client_app, records
+from fedlocal.flower import Policy, client_app
+from fedlocal.flower.messages import records
 
 
 def problem_for_node(context: Context) -> fl.problems.MatrixSensing:
@@ -39,7 +40,7 @@ def poison(message: Message, context: Context, answer: ClientAppCallable) -> Mes
 
 def _round_of_fed_dual_avg(message: Message) -> int | None:
     config = records.only_config(message.content)
-    return int(config["job.round"]) if config.get("method") == "FedDualAvg" else None
+    return int(config["settings.round"]) if config.get("method") == "FedDualAvg" else None
 
 
 app = client_app(problem_for_node, mods=[hold, poison], policy=Policy.open())

@@ -7,7 +7,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedlocal.engines.flower import Outcome, Strategy, start
+from fedlocal.flower import Outcome, Strategy, start
 
 from .methods import METHODS
 from .together import Together

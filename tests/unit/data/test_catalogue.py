@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import fedlocal as fl
+import paths
 from fedlocal.data import catalogue
-from fedlocal.data.sets import CATALOGUE
+from fedlocal.data.registry import CATALOGUE
 
 over = pytest.mark.parametrize
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+SHARED = paths.SHARED / "data"
 needs_shared = pytest.mark.skipif(not (SHARED / "libsvm").is_dir(), reason=f"no real data in {SHARED}")
 TEXT = b"+1 1:0.5 300:2\n-1 7:1\n"
 OTHER = b"+1 1:0.5 300:3\n-1 7:1\n"

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from logs_as_before import logs_as_before  # noqa: F401
 
 import fedlocal as fl
-from fedlocal.data.heart import HOSPITALS, read_hospital
+from fedlocal.data.sets.heart import HOSPITALS, read_hospital
+from paths import ROOT, SHARED
+from unit.deploy.logs_as_before import logs_as_before  # noqa: F401
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "hospitals"
-DATA = Path(__file__).parents[4] / "shared" / "data"
+EXAMPLE = ROOT / "examples" / "hospitals"
+DATA = SHARED / "data"
 REAL = {name: DATA / "heart" / f"processed.{name}.data" for name in HOSPITALS}
 HERE = all(file.exists() for file in REAL.values())
 needs_files = pytest.mark.skipif(not HERE, reason="the hospitals' files are in ../shared/data, not here")

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 import fedlocal as fl
 from conformance.cases import ETA, SERVER_ETA, Case
 from conformance.federation import MASK, SHAPE, flat, rounds_of, start
-from fedlocal.engines.flower import Event, InProcess, Policy, Strategy, client_app
+from fedlocal.flower import Event, InProcess, Policy, Strategy, client_app
 from oracles import transcripts
 
 NAMES = ("a", "b", "c")
@@ -88,7 +88,7 @@ def config_of(message: Message) -> ConfigRecord:
 
 def training(message: Message, rounds: Collection[int]) -> bool:
     """Whether a question asks to train in one of these rounds, counted from 0."""
-    return message.metadata.message_type == MessageType.TRAIN and config_of(message)["job.round"] in rounds
+    return message.metadata.message_type == MessageType.TRAIN and config_of(message)["settings.round"] in rounds
 
 
 def expected(

@@ -9,7 +9,8 @@ import pytest
 
 import fedlocal as fl
 from conformance.federation import MASK, federation, flat, rounds_of, start
-from fedlocal.engines.flower.letters import Letters
+from fedlocal.core import Round
+from fedlocal.flower.messages.serialization import StateSerializer
 from fedlocal.methods import AcceleratedProximalGradient, ProximalGradient
 from oracles import transcripts
 
@@ -36,7 +37,7 @@ def descend(method: AcceleratedProximalGradient, x0: Any, rounds: int) -> Any:
 
     def a_round(server: Any, _: Any) -> Any:
         g = jax.tree.map(lambda a: a * jnp.linspace(0.1, 1, a.size, dtype=a.dtype).reshape(a.shape), server.z)
-        server = method.update(server, g)
+        server = method.update(server, g, Round())
         return server, server.t
 
     return jax.lax.scan(a_round, method.init(x0), None, length=rounds)
@@ -63,9 +64,9 @@ def test_each_step_size_of_a_vmap_restarts_on_its_own(dtype: Any):
 def test_points_are_sent_and_no_momentum():
     """A restart depends on the data, so t must not travel: replies hold numbers that no data entered as they are."""
     method, x0 = AcceleratedProximalGradient(0.05, L1), start(False)
-    letters = Letters(method, x0)
+    serializer = StateSerializer(method, x0)
     server = method.init(x0)._replace(z={"weights": np.full((2, 3), 5.0), "intercept": np.array(7.0)})
-    down = letters.down(method.broadcast(server))
+    down = serializer.down(method.broadcast(server))
     assert down.numbers == {}
     assert list(down.arrays) == ["x/intercept", "x/weights", "z/intercept", "z/weights"]
     assert (down.arrays["z/weights"] == 5).all()

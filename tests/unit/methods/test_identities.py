@@ -27,6 +27,7 @@ def final(method: fl.LocalMethod, problem: Any = None, **sampling: Any) -> Any:
         fl.methods.FedMiD(ETA, 0.7),
         fl.methods.FedDualAvg(ETA, 0.7),
         fl.methods.SubgradientFedAvg(ETA, fl.regularizers.Zero(), 0.7),
+        fl.methods.FedProx(ETA, 0.0, 0.7),
         fl.methods.FedAvg(ETA, server_optimizer=optax.sgd(0.7)),
         fl.methods.FedDualAvg(ETA, 0.7, fl.regularizers.L1(0.0)),
     ],
@@ -37,7 +38,7 @@ def test_without_psi_it_is_fed_avg(method: fl.LocalMethod):
 
 
 def test_fed_ac_with_unit_couplings_is_fed_avg():
-    ac = fl.methods.FedAc(alpha=1.0, beta=1.0, eta=ETA, gamma=ETA)
+    ac = fl.methods.GeneralFedAc(alpha=1.0, beta=1.0, eta=ETA, gamma=ETA)
     assert closeness(final(ac), final(fl.methods.FedAvg(ETA))) < 1e-12
 
 
@@ -49,6 +50,38 @@ def test_one_local_step_of_fed_avg_is_minibatch_sgd():
         closeness(final(fl.methods.FedAvg(ETA, 0.7), **ONE_STEP), final(fl.methods.MinibatchSGD(0.7 * ETA), **ONE_STEP))
         < 1e-12
     )
+
+
+def test_one_local_step_of_scaffold_is_minibatch_sgd():
+    scaffold, sgd = fl.methods.Scaffold(ETA, 0.7), fl.methods.MinibatchSGD(0.7 * ETA)
+    assert closeness(final(scaffold, **ONE_STEP), final(sgd, **ONE_STEP)) < 1e-12
+
+
+def test_scaffold_with_one_client_is_fed_avg():
+    problem, sampling = fl.problems.only(federation(), 3), {"local_steps": 3, "batch_size": 2}
+    scaffold, fed_avg = fl.methods.Scaffold(ETA, 0.7), fl.methods.FedAvg(ETA, 0.7)
+    assert closeness(final(scaffold, problem, **sampling), final(fed_avg, problem, **sampling)) < 1e-12
+
+
+def test_scaffold_remembers_the_mean_of_a_clients_gradients():
+    """With one client and full gradients the server's control is that mean: of one step, the gradient at its start."""
+    problem, x0 = fl.problems.only(federation(), 1), start(False)
+    server = fl.simulate(problem, fl.methods.Scaffold(ETA), rounds=1, x0=x0, local_steps=1).server
+    np.testing.assert_allclose(
+        flat(server.control), numpy_gradient(problem, np.arange(7))(flat(x0)), rtol=0, atol=1e-12
+    )
+
+
+def test_one_local_step_of_fed_prox_is_minibatch_sgd():
+    prox, sgd = fl.methods.FedProx(ETA, 3.0, 0.7), fl.methods.MinibatchSGD(0.7 * ETA)
+    assert closeness(final(prox, **ONE_STEP), final(sgd, **ONE_STEP)) < 1e-12
+
+
+def test_a_round_of_fed_prox_is_fed_avgs_with_the_proximal_term():
+    x0, arguments = start(False), {"rounds": 1, "local_steps": 4, "batch_size": 2}
+    prox = fl.simulate(federation(), fl.methods.FedProx(ETA, 3.0, 0.7), x0=x0, **arguments).x
+    pulled = fl.problems.augmented(federation(), strength=3.0, center=x0)
+    assert closeness(prox, fl.simulate(pulled, fl.methods.FedAvg(ETA, 0.7), x0=x0, **arguments).x) < 1e-12
 
 
 def test_one_local_step_of_minibatch_ac_sgd_is_vanilla_fed_ac():

@@ -5,13 +5,13 @@ import jax
 import numpy as np
 import pytest
 import scipy.special
-from geometry import EVERY_MIRROR, MIRRORS, PAIRS, PSIS, SIZE, D, P, conjugate, divergence, draw, h
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlocal.core import MirrorMap
 from fedlocal.mirrors import DiagonalQuadratic, Entropy, Euclidean, PNorm
 from fedlocal.regularizers import L1, Zero
+from unit.mirrors.geometry import EVERY_MIRROR, MIRRORS, PAIRS, PSIS, SIZE, D, P, conjugate, divergence, draw, h
 
 over = pytest.mark.parametrize
 every_mirror = over("mirror", EVERY_MIRROR.values(), ids=EVERY_MIRROR)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
-from geometry import EVERY_MIRROR, MIRRORS, PSIS, SIZE, D, conjugate, draw
 
 from fedlocal.core import MirrorMap, Regularizer
 from fedlocal.mirrors import DiagonalQuadratic, Entropy, Euclidean, PNorm
@@ -33,6 +32,7 @@ from fedlocal.regularizers import (
     TotalVariation,
     Zero,
 )
+from unit.mirrors.geometry import EVERY_MIRROR, MIRRORS, PSIS, SIZE, D, conjugate, draw
 
 over = pytest.mark.parametrize
 every_mirror = over("mirror", EVERY_MIRROR.values(), ids=EVERY_MIRROR)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from geometry import FINITE, MIRRORS, PAIRS, PSIS, SIZE, TERMS, WITH, D, conjugate, cvxpy_h, divergence, draw, h
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,21 @@ from fedlocal import regularizers
 from fedlocal.core import MirrorMap, Regularizer
 from fedlocal.mirrors import DiagonalQuadratic, PNorm, diagonal_quadratic, entropy, p_norm
 from fedlocal.regularizers import L1, Blocks, Lp, Zero
+from unit.mirrors.geometry import (
+    FINITE,
+    MIRRORS,
+    PAIRS,
+    PSIS,
+    SIZE,
+    TERMS,
+    WITH,
+    D,
+    conjugate,
+    cvxpy_h,
+    divergence,
+    draw,
+    h,
+)
 
 spread = st.floats(-5, 5, allow_subnormal=False)
 points = st.one_of(

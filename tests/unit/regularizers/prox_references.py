@@ -4,7 +4,8 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
-from regularizer_cases import LABELS, LOWER, SHAPE, STRENGTHS, UPPER
+
+from unit.regularizers.regularizer_cases import LABELS, LOWER, SHAPE, STRENGTHS, UPPER
 
 
 def reference(name: str, x: np.ndarray, t: float = 0.5) -> np.ndarray:

@@ -6,7 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from regularizer_cases import (
+
+from fedlocal.regularizers import L1, Blocks, Box, ElasticNet, NonNegative, SquaredL2, TotalVariation, Zero
+from unit.regularizers.regularizer_cases import (
     ALONE,
     CASES,
     CHAINS,
@@ -23,8 +25,6 @@ from regularizer_cases import (
     value,
     vectors,
 )
-
-from fedlocal.regularizers import L1, Blocks, Box, ElasticNet, NonNegative, SquaredL2, TotalVariation, Zero
 
 CURVED = ["squared_l2", "elastic_net"]  # psi grows faster than any norm, so psi^* is finite everywhere
 NORMS = [name for name in FINITE if name in ALONE and name not in [*CURVED, "zero"]]

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import scipy.optimize
 from hypothesis import given
-from prox_references import reference, spectral_ball
-from regularizer_cases import (
+
+from fedlocal.core import Regularizer
+from fedlocal.regularizers import L1, Blocks, Box, L1Ball, L2Norm, LInf, Lp, Simplex, Zero
+from unit.regularizers.prox_references import reference, spectral_ball
+from unit.regularizers.regularizer_cases import (
     ALONE,
     CASES,
     CONSTRAINTS,
@@ -30,9 +33,6 @@ from regularizer_cases import (
     vectors,
     violation,
 )
-
-from fedlocal.core import Regularizer
-from fedlocal.regularizers import L1, Blocks, Box, L1Ball, L2Norm, LInf, Lp, Simplex, Zero
 
 
 @over("name", CASES)

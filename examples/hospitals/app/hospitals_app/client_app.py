@@ -11,9 +11,9 @@ from flwr.app import Context
 
 import fedlocal as fl
 from fedlocal.core import AbstractProblem
-from fedlocal.data.heart import COLUMNS, Hospital, read_hospital
+from fedlocal.data.sets.heart import COLUMNS, Hospital, read_hospital
 from fedlocal.deploy import own_config
-from fedlocal.engines.flower import Agreement, Policy, client_app
+from fedlocal.flower import Agreement, Policy, client_app
 
 from .method import method_of
 

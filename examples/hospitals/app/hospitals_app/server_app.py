@@ -6,8 +6,8 @@ import jax
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedlocal.deploy import site_nodes, talk_plainly
-from fedlocal.engines.flower import LossBounds, Outcome, Strategy, start
+from fedlocal.deploy import configure_logging, site_nodes
+from fedlocal.flower import LossBounds, Outcome, Strategy, start
 
 from .method import method_of
 
@@ -18,7 +18,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """All rounds that are left; then model.npz, history.csv, events.csv and report.json."""
-    talk_plainly()
+    configure_logging()
     config = context.run_config
     results = Path(config["results"]).resolve()
     strategy = Strategy(

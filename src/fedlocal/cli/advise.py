@@ -1,0 +1,73 @@
+"""The command advise."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedlocal.cli.output import console, stop_interrupted, stop_with_error
+
+commands = typer.Typer()
+
+
+class AdviceTask(StrEnum):
+    """What is fitted to data."""
+
+    LOGISTIC = "logistic"
+    LEAST_SQUARES = "least-squares"
+
+
+@commands.command(
+    "advise",
+    epilog="Examples:  fedlocal advise a9a --rounds 100 --l2 1e-3 --clients 64   |   "
+    "fedlocal advise heart.csv --target disease --sites hospital --rounds 30 --l1 0.01   |   "
+    "fedlocal advise w8a --rounds 50 --pilot",
+)
+def advise_command(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A data set of `fedlocal data list` with two classes, or a CSV, Parquet, npz or LIBSVM file."
+        ),
+    ],
+    rounds: Annotated[int, typer.Option(min=1, help="How often the clients can communicate.")],
+    task: Annotated[AdviceTask, typer.Option(help="What is fitted.")] = AdviceTask.LOGISTIC,
+    target: Annotated[str | None, typer.Option(help="The column to predict, in tables.")] = None,
+    sites: Annotated[str | None, typer.Option(help="The column that says which client a row belongs to.")] = None,
+    clients: Annotated[
+        int, typer.Option(min=1, help="Clients that draw from all rows, where there are no sites.")
+    ] = 10,
+    l2: Annotated[float, typer.Option(min=0, help="Strength of an l2 penalty.")] = 0.0,
+    l1: Annotated[float, typer.Option(min=0, help="Strength of an l1 penalty.")] = 0.0,
+    local_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="The most steps of a client in a round; one pass, at most 256, if left out."),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 1,
+    pilot: Annotated[
+        bool, typer.Option("--pilot", help="Run the best methods and let the measurement decide.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Everything random is a function of this number.")] = 0,
+    standardize: Annotated[
+        bool | None,
+        typer.Option(
+            "--standardize/--no-standardize",
+            help="Bring columns to mean 0 and variance 1 first (sparse ones only to variance 1), with empty cells at the mean, "
+            "as deploy does. Files are standardised if left out, data sets of `fedlocal data list` are not.",
+        ),
+    ] = None,
+    directory: Annotated[Path, typer.Option(help="Where table, figure and program go.")] = Path("advice"),
+) -> None:
+    """Say which method, step size and number of local steps to use on a data set, and how sure that is."""
+    from fedlocal.cli.advice_request import AdviceRequest, advise_data  # imported here because it is slow
+
+    try:
+        request = AdviceRequest(
+            data, rounds, task.value, target, sites, clients, l2, l1, local_steps, batch_size, pilot, seed, standardize
+        )
+        advise_data(request, directory, console)
+    except (ValueError, TypeError, OSError) as error:
+        stop_with_error(error)
+    except KeyboardInterrupt:
+        stop_interrupted("stopped; nothing was kept")

@@ -1,0 +1,89 @@
+"""The commands on the coordinator's machine: keys (which sites need, too), coordinator, start."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedlocal.cli.deploy.console import FolderArgument, say, stop
+
+commands = typer.Typer()
+
+
+@commands.command(
+    epilog="Examples:  fedlocal keys keys --host coordinator.example.org   (the coordinator)   |   "
+    "fedlocal keys keys --sites cleveland   (each site)"
+)
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Where they go; not into an app's folder.")],
+    host: Annotated[
+        list[str] | None, typer.Option(help="The coordinator's name or address, for a certificate; can be repeated.")
+    ] = None,
+    sites: Annotated[str | None, typer.Option(help="Make a key pair for each of these sites.")] = None,
+) -> None:
+    """Make the coordinator's certificate (ca.pem, server.pem), or the key pair of a site (SITE.key, SITE.pub)."""
+    from fedlocal.deploy.keys import write_certificates, write_key
+    from fedlocal.deploy.options import site_names
+
+    try:
+        if not host and sites is None:
+            raise ValueError("keys: give --host for the coordinator's certificate, or --sites for keys of sites")
+        files = write_certificates(folder, host) if host else []
+        for site in site_names("keys", sites) if sites else ():
+            files += write_key(folder, site)
+    except (ValueError, OSError) as error:
+        stop(error)
+    for file in files:
+        say(f"wrote {file}{', which stays secret' if file.suffix == '.key' else ''}")
+
+
+@commands.command(
+    epilog="Examples:  fedlocal coordinator heart --keys keys   |   fedlocal coordinator heart --insecure   (all on this machine)"
+)
+def coordinator(
+    folder: FolderArgument,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with ca.pem, server.pem, server.key and SITE.pub of the sites, which may come later."
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address at which sites reach the coordinator; all of this machine's if left out."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port for sites; the one of the app's address if left out.")
+    ] = None,
+    control_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port for `fedlocal start`, on this machine only.")
+    ] = 9093,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No keys and no encryption, for one machine alone.")
+    ] = False,
+) -> None:
+    """Let sites connect and runs be started, until Ctrl-C; what is kept is kept in the working folder."""
+    from fedlocal.deploy.coordinator.server import Listeners, run
+
+    try:
+        code = run(folder, Listeners.of(folder, keys, insecure, host, port, control_port))
+    except (ValueError, OSError) as error:
+        stop(error)
+    raise typer.Exit(code)
+
+
+@commands.command(epilog="Example:  fedlocal start heart --run-config 'rounds=200 results=\"results-2\"'")
+def start(
+    folder: FolderArgument,
+    run_config: Annotated[
+        list[str] | None, typer.Option(help="Changes of the app's numbers for this run; can be repeated.")
+    ] = None,
+) -> None:
+    """Run the app on the coordinator that was started in this working folder; exit code 0 when the run completed."""
+    from fedlocal.deploy.submission import start as run
+
+    try:
+        code = run(folder, run_config or [], say=say, show=lambda text: print(text, end="", flush=True))
+    except (ValueError, OSError) as error:
+        stop(error)
+    raise typer.Exit(code)

@@ -1,0 +1,162 @@
+"""Commands about experiments: demo, run, show, compare, list."""
+
+import inspect
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+import fedlocal as fl
+from fedlocal.cli.output import console, stop_interrupted, stop_with_error
+
+commands = typer.Typer()
+
+
+class ListedKind(StrEnum):
+    """What can be listed."""
+
+    METHODS = "methods"
+    REGULARIZERS = "regularizers"
+    MIRRORS = "mirrors"
+    PROBLEMS = "problems"
+    EXPERIMENTS = "experiments"
+
+
+class ExperimentScale(StrEnum):
+    """How large an experiment is run."""
+
+    QUICK = "quick"
+    PAPER = "paper"
+
+
+class GridName(StrEnum):
+    """Which step sizes are tried."""
+
+    TEXT = "text"
+    WIDE = "wide"
+
+
+@commands.command(epilog="Example:  fedlocal demo --directory pictures --seed 1")
+def demo(
+    directory: Annotated[Path, typer.Option(help="Where figures and tables go.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Everything random is a function of this number.")] = 0,
+) -> None:
+    """Show why FedDualAvg beats FedMiD on a sparse problem, and FedAc beats FedAvg when communication is rare."""
+    from fedlocal.experiments.demonstration import demo as run
+
+    try:
+        run(directory, seed, console)
+    except OSError as error:
+        stop_with_error(error)
+    except KeyboardInterrupt:
+        stop_interrupted("stopped; run it again for all figures")
+
+
+@commands.command(
+    "run",
+    epilog="Examples:  fedlocal run lasso-1   |   fedlocal run lasso-1 --scale paper --seeds 0,1,2   |   "
+    "fedlocal run nuclear-1 --set rounds=50 --set score.window=10   |   fedlocal run lasso-1 --scale paper --resume",
+)
+def run_(
+    name: Annotated[str, typer.Argument(help="An experiment; `fedlocal list experiments` shows them.")],
+    scale: Annotated[
+        ExperimentScale, typer.Option(help="quick: seconds; paper: as in the text.")
+    ] = ExperimentScale.QUICK,
+    grid: Annotated[
+        GridName, typer.Option(help="The text's step sizes, or smaller client step sizes too.")
+    ] = GridName.TEXT,
+    seeds: Annotated[str | None, typer.Option(help="Seeds of data and sampling, e.g. 0,1,2.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="name=value; dots reach inside.")] = None,
+    directory: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the newest unfinished run of this kind.")] = False,
+) -> None:
+    """Run an experiment of the text: table, figures, and verdicts on claims of the text."""
+    from fedlocal import experiments
+
+    try:
+        experiments.run(
+            name,
+            scale=scale.value,
+            grid=grid.value,
+            seeds=None if seeds is None else _whole_numbers("--seeds", seeds),
+            overrides=overrides or [],
+            root=directory,
+            resume=resume,
+            console=console,
+        )
+    except (ValueError, OSError) as error:
+        stop_with_error(error)
+    except KeyboardInterrupt:
+        stop_interrupted("stopped; the same command with --resume continues")
+
+
+@commands.command(epilog="Example:  fedlocal show runs/lasso-1-paper-20260101-120000")
+def show(directory: Annotated[Path, typer.Argument(help="The directory of a finished run.")]) -> None:
+    """Show the table and the verdicts of a finished run again."""
+    from fedlocal import experiments
+
+    try:
+        experiments.show(directory, console)
+    except (ValueError, OSError) as error:
+        stop_with_error(error)
+
+
+@commands.command(epilog="Example:  fedlocal compare runs/a9a-1e-3-paper-20260101-120000 published.csv")
+def compare(
+    directory: Annotated[Path, typer.Argument(help="The directory of a finished study of speed-up.")],
+    table: Annotated[
+        Path, typer.Argument(help="CSV: method, eta, M, K, best_loss, final_loss; or another run's results.csv.")
+    ],
+) -> None:
+    """Compare every run of a study with a published table, in the light of the noise from seed to seed."""
+    from fedlocal.experiments.runner.comparison import compare as compare_with
+    from fedlocal.experiments.runner.comparison import show_comparison
+
+    try:
+        show_comparison(compare_with(directory, table), console)
+    except (ValueError, OSError) as error:
+        stop_with_error(error)
+
+
+@commands.command("list", epilog="Example:  fedlocal list methods")
+def list_(
+    kind: Annotated[ListedKind | None, typer.Argument(help="What to list; everything when left out.")] = None,
+) -> None:
+    """List methods, regularisers, mirror maps, problems and experiments, one line each."""
+    from fedlocal.core import AbstractProblem
+
+    modules = {
+        ListedKind.METHODS: (fl.methods, fl.LocalMethod),
+        ListedKind.REGULARIZERS: (fl.regularizers, fl.Regularizer),
+        ListedKind.MIRRORS: (fl.mirrors, fl.MirrorMap),
+        ListedKind.PROBLEMS: (fl.problems, AbstractProblem),
+    }
+    for wanted in [kind] if kind else list(ListedKind):
+        table = Table(title=wanted.value, title_justify="left", title_style="bold", header_style="bold", box=None)
+        table.add_column("name", style="green", no_wrap=True)
+        table.add_column("what it is")
+        if wanted is ListedKind.EXPERIMENTS:
+            from fedlocal import experiments
+
+            for name in experiments.names():
+                table.add_row(name, escape(experiments.load(name).title))
+            console.print(table, "")
+            continue
+        module, base = modules[wanted]
+        for name in module.__all__:
+            item = getattr(module, name)
+            if (inspect.isclass(item) and issubclass(item, base)) or inspect.isfunction(item):
+                table.add_row(name, escape((inspect.getdoc(item) or "").split("\n")[0]))
+        console.print(table, "")
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"run: {option} must be whole numbers with commas between them, e.g. 0,1,2, got {text!r}"
+        ) from None

@@ -1,0 +1,92 @@
+"""LocalMethod: the contract of a federated method. It is data plus pure functions."""
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+import equinox as eqx
+
+from fedlocal.core.affine import Affine
+from fedlocal.core.regularizer import Regularizer, Zero
+from fedlocal.core.types import GradFn, Params, Scalar
+
+Server = TypeVar("Server")  # a method's server state
+Client = TypeVar("Client")  # a method's client state
+Message = TypeVar("Message")  # what a client sends: a change of what it received, or a gradient; messages are averaged
+Memory = TypeVar("Memory")  # what a client keeps between rounds; () for most methods
+
+
+class Round(NamedTuple):
+    """What the server knows of a round besides the mean message."""
+
+    number: Scalar = 0  # counted from 0
+    participation: Scalar = 1.0  # the share S / M of all clients that took part
+
+
+class Acceleration(NamedTuple):
+    """What the analyses of accelerated methods need to know of one: its clients hold `x` and `ag`, and query at `md`."""
+
+    gamma: Scalar  # step size of x
+
+
+class LocalMethod(eqx.Module, Generic[Server, Client, Message, Memory]):
+    """A federated method: data plus pure functions. It never sees data, random keys, other clients or a network.
+
+    `regularizer` is the psi of the objective F + psi that is reported and certified: Zero unless a subclass has a field, or
+    a property, of this name. `fl.check_method(method, x0)` runs a method through this contract and names what is wrong.
+    """
+
+    if TYPE_CHECKING:
+        regularizer: Regularizer = eqx.field(init=False)
+    else:
+        regularizer = Zero()  # not a field: methods without psi hold nothing
+
+    @abstractmethod
+    def init(self, x0: Params) -> Server:
+        """Server state before round 0."""
+
+    def init_memory(self, x0: Params) -> Memory:
+        """What a client remembers before it first takes part; () for methods without client memory."""
+        return ()  # pyright: ignore[reportReturnType]
+
+    def check_start(self, x0: Params) -> None:
+        """Raise a ValueError that says what is wrong with a starting point; every point is right by default."""
+
+    def broadcast(self, server: Server) -> Server:
+        """What of the server state goes down the wire: the `server` of `start` and `finish`. All of it by default."""
+        return server
+
+    @abstractmethod
+    def start(self, server: Server, memory: Memory) -> Client:
+        """What a client holds when a round begins."""
+
+    @abstractmethod
+    def step(self, client: Client, grad_fn: GradFn) -> Client:
+        """One local step; `grad_fn(x)` is the stochastic gradient at x."""
+
+    @abstractmethod
+    def finish(self, server: Server, client: Client) -> tuple[Message, Memory]:
+        """What goes up the wire and is averaged, and what the client keeps."""
+
+    @abstractmethod
+    def update(self, server: Server, mean_message: Message, round: Round) -> Server:
+        """The server's step with the mean of the messages of those clients that took part in the round."""
+
+    @abstractmethod
+    def solution(self, server: Server) -> Params:
+        """The primal point to evaluate and to give to the user."""
+
+    @abstractmethod
+    def primal(self, client: Client) -> Params:
+        """The primal point of a client state, or of a mean of client states: what the theorems average."""
+
+    def for_clients(self) -> "LocalMethod":
+        """The method as clients need it, without what only the server uses; the method itself by default."""
+        return self
+
+    def affine(self, local_steps: int) -> Affine | None:
+        """The method as an affine recurrence, where it is one; None by default."""
+        return None
+
+    def acceleration(self) -> Acceleration | None:
+        """What `fl.Shadow` measures of an accelerated method besides; None by default."""
+        return None

@@ -1,0 +1,53 @@
+"""AbstractProblem: the losses of the clients, with exact and stochastic gradients."""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from fedlocal.core.types import Params
+
+
+class Batch(NamedTuple):
+    """What a stochastic gradient is drawn from. The engine makes it, the problem reads it."""
+
+    client: jax.Array  # index of the client
+    rows: jax.Array | None  # (B,) rows of the data, for problems with data
+    weights: jax.Array | None  # (B,) weights that sum to one; None means 1/B each
+    keys: jax.Array | None  # (B,) random keys, for problems whose noise is not in data
+
+
+class AbstractProblem(eqx.Module):
+    """F(x) = sum_m p_m F_m(x): client losses with exact and stochastic gradients."""
+
+    num_clients: eqx.AbstractVar[int]
+
+    @abstractmethod
+    def init(self, key: jax.Array) -> Params:
+        """The starting point when the user gives none."""
+
+    @abstractmethod
+    def gradient(self, x: Params, batch: Batch) -> Params:
+        """A stochastic gradient of F_m at x."""
+
+    @abstractmethod
+    def full_gradient(self, x: Params, client: jax.Array) -> Params:
+        """The exact gradient of F_m at x."""
+
+    @abstractmethod
+    def sizes(self) -> np.ndarray | None:
+        """(M,) examples of each client; None where there is no data to go through."""
+
+    @abstractmethod
+    def starts(self) -> np.ndarray | None:
+        """(M,) first row of each client; None where there is no data."""
+
+    @abstractmethod
+    def loss_weights(self, client_weights: np.ndarray) -> np.ndarray:
+        """What `loss` needs of p, the weights of the clients: computed once, on the host."""
+
+    @abstractmethod
+    def loss(self, x: Params, loss_weights: jax.Array) -> jax.Array:
+        """F(x), traced in float64 by the engines."""

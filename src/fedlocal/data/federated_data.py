@@ -1,0 +1,240 @@
+"""FederatedData: the examples of all clients, one after the other, with the place where each client's begin."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from fedlocal.core import static
+from fedlocal.util import checks
+
+
+class SparseRows(eqx.Module):
+    """Some rows of a CSR matrix, padded to the longest row: a padded entry has value zero and column zero."""
+
+    values: jax.Array  # (B, k)
+    columns: jax.Array  # (B, k)
+    num_columns: int = static()
+
+    def dense(self) -> jax.Array:
+        """(B, d) array."""
+        empty = jnp.zeros((*self.values.shape[:-1], self.num_columns), self.values.dtype)
+        return jax.vmap(lambda row, columns, values: row.at[columns].add(values))(empty, self.columns, self.values)
+
+    def __matmul__(self, w: jax.Array) -> jax.Array:
+        """(B,) or (B, C) scores; touches only the coordinates of `w` that the rows use."""
+        return jnp.einsum("bk,bk...->b...", self.values, w[self.columns])
+
+
+class SparseMatrix(eqx.Module):
+    """A CSR matrix on the device. Rows are read without ever making the dense matrix."""
+
+    values: jax.Array  # (nnz,)
+    columns: jax.Array  # (nnz,)
+    row_starts: jax.Array  # (n + 1,)
+    shape: tuple[int, int] = static()
+    longest_row: int = static()
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> "SparseMatrix":
+        csr = scipy.sparse.csr_array(matrix)
+        if not csr.has_canonical_format:
+            csr = csr.copy()  # summing works in place, and the matrix is the user's
+            csr.sum_duplicates()
+        if csr.nnz == 0:  # something to point padding at
+            csr = scipy.sparse.csr_array((np.zeros(1), ([0], [0])), shape=csr.shape)
+        lengths = np.diff(csr.indptr)
+        values = jnp.asarray(csr.data, jnp.result_type(float))
+        columns, starts = jnp.asarray(csr.indices.astype(np.int32)), jnp.asarray(csr.indptr.astype(np.int32))
+        rows, width = np.shape(matrix)
+        return cls(values, columns, starts, (rows, width), int(lengths.max(initial=1)))
+
+    @property
+    def dtype(self) -> Any:
+        return self.values.dtype
+
+    def take(self, rows: jax.Array) -> SparseRows:
+        start, stop = self.row_starts[rows], self.row_starts[rows + 1]
+        place = start[:, None] + jnp.arange(self.longest_row)
+        inside = place < stop[:, None]
+        place = jnp.where(inside, place, 0)
+        values = jnp.where(inside, self.values[place], 0)
+        return SparseRows(values, jnp.where(inside, self.columns[place], 0), self.shape[1])
+
+
+class FederatedData(eqx.Module):
+    """Examples of all clients, concatenated; client m owns `sizes[m]` rows from `starts[m]`. Unequal clients waste nothing.
+
+    >>> data = FederatedData.from_clients([(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 2)), np.ones(1))])
+    >>> data.num_clients, data.num_examples, data.client_sizes.tolist()
+    (2, 4, [3, 1])
+    """
+
+    arrays: tuple[Any, ...]  # each with n rows: (features, targets, ...); features may be a SparseMatrix
+    client_starts: jax.Array  # (M,)
+    client_sizes: jax.Array  # (M,)
+    truth: Any  # the parameters that synthetic data was made from; None for real data
+    largest: int = static()  # examples of the largest client
+
+    def __init__(self, arrays: Sequence[Any], starts: Any, sizes: Any, truth: Any = None):
+        self.arrays = tuple(_device_array(i, a) for i, a in enumerate(arrays))
+        rows = {a.shape[0] for a in self.arrays}
+        if len(rows) != 1:
+            shapes = ", ".join(str(a.shape) for a in self.arrays)
+            raise ValueError(f"FederatedData: all arrays must have the same number of rows, got shapes {shapes}")
+        for i, a in enumerate(self.arrays):
+            values = a.values if isinstance(a, SparseMatrix) else a
+            if jnp.issubdtype(values.dtype, jnp.floating) and not jnp.isfinite(values).all():
+                raise ValueError(f"FederatedData: array {i} holds nan or inf; remove or impute those rows first")
+        self.truth = truth
+        starts, sizes = np.asarray(starts, np.int32), np.asarray(sizes, np.int32)
+        empty = np.flatnonzero(sizes < 1)
+        if len(empty):
+            raise ValueError(f"FederatedData: client {empty[0]} has no examples; leave out clients without data")
+        if len(sizes) == 0:
+            raise ValueError("FederatedData: at least one client is needed, got none")
+        if starts.shape != sizes.shape:
+            raise ValueError(
+                f"FederatedData: one of starts per one of sizes, got {starts.shape} starts and {sizes.shape} sizes"
+            )
+        beyond = np.flatnonzero((starts < 0) | (starts + sizes > self.arrays[0].shape[0]))
+        if len(beyond):
+            m = beyond[0]
+            got = f"rows {starts[m]} to {starts[m] + sizes[m] - 1}"
+            raise ValueError(f"FederatedData: client {m} has {got}, but there are {self.arrays[0].shape[0]} rows")
+        self.client_starts, self.client_sizes, self.largest = jnp.asarray(starts), jnp.asarray(sizes), int(sizes.max())
+
+    @classmethod
+    def from_clients(cls, clients: Sequence[Any]) -> "FederatedData":
+        """One item per client: a tuple of arrays `(X, y)` with as many rows as the client has examples."""
+        if isinstance(clients, tuple) and all(hasattr(c, "shape") for c in clients):
+            raise TypeError(
+                "FederatedData.from_clients: clients must be a list with one (X, y) per client, got one tuple of arrays"
+            )
+        items = [tuple(c) if isinstance(c, (tuple, list)) else (c,) for c in clients]
+        if not items:
+            raise ValueError("FederatedData.from_clients: at least one client is needed, got an empty list")
+        for m, item in enumerate(items):
+            if len(item) != len(items[0]):
+                raise ValueError(
+                    f"FederatedData.from_clients: client {m} has {len(item)} arrays, client 0 has {len(items[0])}"
+                )
+            if any(np.ndim(a) == 0 for a in item):
+                raise ValueError(
+                    f"FederatedData.from_clients: arrays need one row per example, got a single number for client {m}"
+                )
+            for a, b in zip(item, items[0], strict=True):
+                if np.shape(a)[1:] != np.shape(b)[1:]:
+                    shapes = f"{np.shape(a)[1:]}, client 0 of shape {np.shape(b)[1:]}"
+                    raise ValueError(f"FederatedData.from_clients: client {m} has examples of shape {shapes}")
+            if len({np.shape(a)[0] for a in item}) != 1:
+                rows = [np.shape(a)[0] for a in item]
+                raise ValueError(
+                    f"FederatedData.from_clients: the arrays of client {m} have different numbers of rows: {rows}"
+                )
+        sizes = np.array([np.shape(item[0])[0] for item in items])
+        columns = list(zip(*items, strict=True))
+        return cls([_stack(column) for column in columns], np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+
+    @classmethod
+    def from_groups(cls, arrays: Sequence[Any], groups: Any) -> "FederatedData":
+        """Rows with the same value of `groups` belong to one client; clients come in the order of the sorted values."""
+        if not isinstance(arrays, (tuple, list)):
+            raise TypeError(
+                f"FederatedData.from_groups: arrays must be a tuple such as (X, y), got {type(arrays).__name__}"
+            )
+        groups = np.asarray(groups)
+        if groups.ndim != 1 or any(groups.shape[0] != np.shape(a)[0] for a in arrays):
+            shapes = [np.shape(a) for a in arrays]
+            raise ValueError(
+                f"FederatedData.from_groups: groups must have one entry per row, got {groups.shape} for arrays {shapes}"
+            )
+        _, index, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        order = np.argsort(index, kind="stable")
+        return cls([_take(a, order) for a in arrays], np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+
+    @classmethod
+    def shared(cls, *arrays: Any, num_clients: int) -> "FederatedData":
+        """The homogeneous case: every one of `num_clients` clients draws from all examples, which are stored once."""
+        num_clients = checks.whole("FederatedData.shared", "num_clients", num_clients)
+        rows = np.shape(arrays[0])[0]
+        return cls(arrays, np.zeros(num_clients), np.full(num_clients, rows))
+
+    @property
+    def num_clients(self) -> int:
+        return self.client_sizes.shape[0]
+
+    @property
+    def num_examples(self) -> int:
+        return self.arrays[0].shape[0]
+
+    def take(self, rows: jax.Array) -> tuple[Any, ...]:
+        """The examples in these rows, which must exist."""
+        return tuple(
+            a.take(rows) if isinstance(a, SparseMatrix) else a.at[rows].get(mode="promise_in_bounds")
+            for a in self.arrays
+        )
+
+    def only(self, client: int) -> "FederatedData":
+        """One client's data as a federation of its own."""
+        client = checks.whole("FederatedData.only", "client", client, at_least=0, at_most=self.num_clients - 1)
+        start, size = int(self.client_starts[client]), int(self.client_sizes[client])
+        return FederatedData([_rows(a, start, size) for a in self.arrays], [0], [size], self.truth)
+
+    def pooled(self) -> "FederatedData":
+        """All examples gathered at one client."""
+        return FederatedData(self.arrays, [0], [self.num_examples], self.truth)
+
+    def example_weights(self, client_weights: np.ndarray) -> np.ndarray:
+        """(n,) weights v with sum_m p_m mean_{i in client m} loss_i = sum_i v_i loss_i, in float64."""
+        starts, sizes = np.asarray(self.client_starts), np.asarray(self.client_sizes)
+        each = client_weights / sizes
+        weights = np.zeros(self.num_examples)
+        if (starts[1:] >= starts[:-1] + sizes[:-1]).all():  # no row belongs to two clients
+            rows = np.repeat(starts - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) + np.arange(sizes.sum())
+            weights[rows] = np.repeat(each, sizes)
+        else:
+            for (start, size), total in _totals(starts, sizes, each).items():
+                weights[start : start + size] += total
+        return weights
+
+
+def _totals(starts: np.ndarray, sizes: np.ndarray, each: np.ndarray) -> dict[tuple[int, int], float]:
+    """Sum of `each` over the clients that own the same rows."""
+    intervals, index = np.unique(np.stack([starts, sizes], axis=1), axis=0, return_inverse=True)
+    sums = np.bincount(index.ravel(), weights=each)
+    return {(int(start), int(size)): float(total) for (start, size), total in zip(intervals, sums, strict=True)}
+
+
+def _device_array(i: int, a: Any) -> Any:
+    if isinstance(a, SparseMatrix):
+        return a
+    if scipy.sparse.issparse(a):
+        return SparseMatrix.from_scipy(a)
+    if not isinstance(a, jax.Array) and np.asarray(a).dtype.kind not in "biufc":
+        raise TypeError(f"FederatedData: array {i} must hold numbers, got {np.asarray(a).ravel()[:1].tolist()}")
+    array = jnp.asarray(a)
+    if array.ndim == 0:
+        raise ValueError("FederatedData: arrays need one row per example, got a single number")
+    return array
+
+
+def _rows(a: Any, start: int, size: int) -> Any:
+    if not isinstance(a, SparseMatrix):
+        return a[start : start + size]
+    parts = (np.asarray(a.values), np.asarray(a.columns), np.asarray(a.row_starts))
+    return scipy.sparse.csr_array(parts, shape=a.shape)[start : start + size]
+
+
+def _stack(column: Sequence[Any]) -> Any:
+    if any(scipy.sparse.issparse(a) for a in column):
+        return scipy.sparse.vstack(column, format="csr")
+    return np.concatenate([np.asarray(a) for a in column])
+
+
+def _take(a: Any, order: np.ndarray) -> Any:
+    return scipy.sparse.csr_array(a)[order] if scipy.sparse.issparse(a) else np.asarray(a)[order]

@@ -1,0 +1,216 @@
+"""Haxby's fMRI scans of people who look at faces, houses and other things: the runs of the experiment are the clients."""
+
+import gzip
+import os
+import tarfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedlocal.data.catalogue import Folder, cache, obtain
+from fedlocal.data.federated_data import FederatedData
+from fedlocal.util import checks
+
+CATEGORIES = ("bottle", "cat", "chair", "face", "house", "scissors", "scrambledpix", "shoe")
+SUBJECTS = (1, 2, 3, 4, 5, 6)
+SOURCES = ("array", "images")
+MASKS = ("brain", "vt")
+HELD_OUT = 3  # runs of a single subject, for validation
+SHELF = "haxby2001"  # nilearn's folder, too
+ARRAYS = ("X", "label", "run", "mask_idx", "mask_dim")
+
+
+class Scans(NamedTuple):
+    """The scans of one subject, in the order in which they were taken."""
+
+    features: np.ndarray  # (n, v) as measured
+    labels: np.ndarray  # (n,) what was looked at
+    runs: np.ndarray  # (n,) number of the run
+    positions: np.ndarray  # (v, 3) where in the image each voxel is
+    shape: tuple[int, ...]  # of the image, in voxels
+
+
+def haxby(
+    folder: Folder = None,
+    *,
+    split: str = "train",
+    against: str = "house",
+    source: str = "array",
+    subjects: Sequence[int] = SUBJECTS,
+    mask: str = "brain",
+) -> FederatedData:
+    """Face (+1) or house (-1) from fMRI scans: a client is a run of the experiment, with 18 scans, 9 of each.
+
+    `source="array"` is the file haxby2001_subj1_vt.npz: 12 runs of one subject, 577 voxels of the ventral temporal cortex,
+    without the scans at rest. `source="images"` are the scans of several subjects as `nilearn.datasets.fetch_haxby` lays them
+    out (subj1/bold.nii.gz, subj1/labels.txt, subj1/mask4_vt.nii.gz, mask.nii.gz), or the archives that it unpacks; it needs
+    `pip install "fedlocal[fmri]"`. Its `mask` is "brain", the same 39,912 voxels for all, or "vt", a single subject's own.
+
+    split: "train" or "validation". With several subjects the last one is for validation; with one, its last three runs are.
+    Runs in which one of the two was not seen are left out (nilearn says that run 8 of subject 5 has no labels).
+    against: what faces are told from. The text says "a horse and a face", but no horses were shown; its source, in a remark,
+    says house.
+
+    Every voxel of every run has mean 0 and variance 1 over all scans of that run that are in the file: with images over those
+    at rest, too. There is no detrending and no smoothing, and nothing is taken from other runs, so that a client can do it.
+
+    The file of "array" is looked for in `folder`, then in the cache (`$FEDLOCAL_DATA`, else `~/.cache/fedlocal`); the images
+    also in their subfolder haxby2001, and archives that are not there are fetched into the cache.
+    Source: Haxby et al., Science 293, 2001, CC BY-SA 3.0.
+
+    >>> data = haxby()  # doctest: +SKIP
+    >>> data.client_sizes.tolist()  # doctest: +SKIP
+    [18, 18, 18, 18, 18, 18, 18, 18, 18]
+    """
+    checks.choice("haxby", "split", split, ("train", "validation"))
+    scans = haxby_scans(folder, source=source, subjects=subjects, mask=mask)
+    return faces_against(scans, against)[split == "validation"]
+
+
+def haxby_scans(
+    folder: Folder = None, *, source: str = "array", subjects: Sequence[int] = SUBJECTS, mask: str = "brain"
+) -> list[Scans]:
+    """The scans of each subject with the places of their voxels; arguments as in `haxby`."""
+    checks.choice("haxby", "source", source, SOURCES)
+    if source == "array":
+        return [read_haxby_array(obtain("haxby-vt", folder, owner="haxby"))]
+    checks.choice("haxby", "mask", mask, MASKS)
+    if not subjects or set(subjects) - set(SUBJECTS) or len(set(subjects)) < len(subjects):
+        raise ValueError(f"haxby: subjects must be different numbers from 1 to 6, got {list(subjects)}")
+    if mask == "vt" and len(subjects) > 1:
+        raise ValueError(
+            f"haxby: mask 'vt' has other voxels for every subject, so subjects must be a single one, got {list(subjects)}"
+        )
+    return [_subject(folder, subject, mask) for subject in subjects]
+
+
+def faces_against(scans: Sequence[Scans], against: str = "house") -> tuple[FederatedData, FederatedData]:
+    """Runs for training and for validation, standardised; the rule is that of `haxby`."""
+    checks.choice("haxby", "against", against, [name for name in CATEGORIES if name != "face"])
+    runs = [_runs(each, against) for each in scans]
+    if len(runs) == 1:
+        runs = [runs[0][:-HELD_OUT], runs[0][-HELD_OUT:]]
+    train, validation = [run for subject in runs[:-1] for run in subject], runs[-1]
+    if not train or not validation:
+        raise ValueError(
+            f"haxby: {'several subjects' if len(scans) > 1 else 'one subject'} with scans of face and {against} in "
+            f"{len(train) + len(validation)} runs cannot be split into training and validation"
+        )
+    return FederatedData.from_clients(train), FederatedData.from_clients(validation)
+
+
+def read_haxby_array(path: str | os.PathLike[str]) -> Scans:
+    """The scans of a file like haxby2001_subj1_vt.npz.
+
+    Its mask_idx count voxels from zero with the first axis of the image fastest: so counted, they lie together.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "mine.npz"
+    ...     here = {"label": ["face", "house"], "run": [0, 0], "mask_idx": [1, 5], "mask_dim": [2, 2, 2]}
+    ...     np.savez(path, X=[[7, 8], [9, 6]], **here)
+    ...     scans = read_haxby_array(path)
+    >>> scans.labels.tolist(), scans.positions.tolist()
+    (['face', 'house'], [[1, 0, 0], [1, 0, 1]])
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            features, labels, runs, index, shape = (file[name] for name in ARRAYS)
+    except KeyError as error:
+        raise ValueError(f"haxby: {path} must have the arrays {', '.join(ARRAYS)}: {error.args[0]}") from None
+    except ValueError as error:
+        raise ValueError(f"haxby: {path} cannot be read: {error}") from None
+    shape = tuple(map(int, shape))
+    positions = np.stack(np.unravel_index(index, shape, order="F"), axis=1)
+    return _consistent(str(path), Scans(features, labels, runs, positions, shape))
+
+
+def read_haxby_images(bold: bytes, labels: str, mask: bytes, name: str = "images") -> Scans:
+    """The scans of the contents of bold.nii.gz (four dimensions), labels.txt ("labels chunks") and a mask."""
+    image, inside = _nifti(bold, f"the scans of {name}"), _nifti(mask, f"the mask of {name}") > 0
+    if image.ndim != 4 or image.shape[:3] != inside.shape:
+        raise ValueError(f"haxby: {name}: scans {image.shape} must be four-dimensional and fit the mask {inside.shape}")
+    header, *lines = (line.split() for line in labels.splitlines() if line.strip())
+    if header != ["labels", "chunks"] or any(len(line) != 2 for line in lines):
+        raise ValueError(f"haxby: labels of {name} must have the columns 'labels chunks', got {' '.join(header)!r}")
+    scans = Scans(
+        features=image[inside].T,
+        labels=np.array([label for label, _ in lines]),
+        runs=np.array([int(run) for _, run in lines]),
+        positions=np.argwhere(inside),
+        shape=inside.shape,
+    )
+    return _consistent(name, scans)
+
+
+def _consistent(name: str, scans: Scans) -> Scans:
+    n, v = scans.features.shape
+    if not n == len(scans.labels) == len(scans.runs) or v != len(scans.positions):
+        raise ValueError(
+            f"haxby: {name} has {n} scans of {v} voxels, but {len(scans.labels)} labels, {len(scans.runs)} runs and "
+            f"{len(scans.positions)} places"
+        )
+    return scans
+
+
+def _runs(scans: Scans, against: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(features, targets) of every run in which both were seen."""
+    runs = []
+    for run in np.unique(scans.runs):
+        here = scans.runs == run
+        features, labels = scans.features[here].astype(np.float64), scans.labels[here]
+        spread = features.std(axis=0)
+        features = (features - features.mean(axis=0)) / np.where(spread > 0, spread, 1)
+        wanted = np.isin(labels, ("face", against))
+        if len(np.unique(labels[wanted])) == 2:
+            runs.append((features[wanted], np.where(labels[wanted] == "face", 1.0, -1.0)))
+    return runs
+
+
+def _subject(folder: Folder, subject: int, mask: str) -> Scans:
+    """A subject's scans, from its folder or its archive."""
+    bold, labels = (_content(folder, subject, name) for name in ("bold.nii.gz", "labels.txt"))
+    inside = _content(folder, subject, "mask4_vt.nii.gz") if mask == "vt" else _brain(folder)
+    return read_haxby_images(bold, labels.decode("ascii"), inside, f"subject {subject}")
+
+
+def _content(folder: Folder, subject: int, name: str) -> bytes:
+    for place in _places(folder):
+        path = place / f"subj{subject}" / name
+        if path.is_file():
+            return path.read_bytes()
+    archive = obtain(f"haxby-{subject}", folder, owner="haxby")
+    with tarfile.open(archive) as files:
+        try:
+            member: Any = files.extractfile(f"subj{subject}/{name}")
+        except KeyError:
+            raise ValueError(f"haxby: {archive} has no file subj{subject}/{name}") from None
+        return member.read()
+
+
+def _brain(folder: Folder) -> bytes:
+    return obtain("haxby-mask", folder, owner="haxby").read_bytes()
+
+
+def _places(folder: Folder) -> list[Path]:
+    tops = [cache()] if folder is None else [Path(folder), cache()]
+    return [place for top in tops for place in (top, top / SHELF)]
+
+
+def _nifti(content: bytes, what: str) -> np.ndarray:
+    """The numbers of a NIfTI file, packed or not."""
+    try:
+        import nibabel
+        from nibabel.filebasedimages import ImageFileError
+        from nibabel.spatialimages import HeaderDataError
+        from nibabel.wrapstruct import WrapStructError
+    except ImportError:
+        raise ImportError('haxby: images are read by nibabel, which is missing: pip install "fedlocal[fmri]"') from None
+    try:
+        plain = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        return np.asanyarray(nibabel.Nifti1Image.from_bytes(plain).dataobj)
+    except (ImageFileError, HeaderDataError, WrapStructError, OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"haxby: {what} is not an image in NIfTI format: {error}") from None

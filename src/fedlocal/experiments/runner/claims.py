@@ -1,0 +1,235 @@
+"""Claims of the text compared with measurements: each claim gets a verdict of one line."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.markup import escape
+
+from fedlocal.experiments.runner.settings import Claim, StepSizeGrid
+
+HOLDS, FAILS, UNMEASURED = "holds", "does not hold", "not measured"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, the measurement in words, and the outcome of the comparison."""
+
+    claim: str
+    measured: str
+    outcome: str  # HOLDS, FAILS or UNMEASURED
+
+    @classmethod
+    def of(cls, claim: str, measured: str, holds: bool) -> "Verdict":
+        return cls(claim, measured, HOLDS if holds else FAILS)
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+    def styled(self) -> str:
+        """Return the verdict as one line with rich markup."""
+        color = {HOLDS: "green", FAILS: "red"}.get(self.outcome, "yellow")
+        return f"[{color}]{self.outcome}[/]: {escape(self.claim)} ({escape(self.measured)})"
+
+
+@dataclass(frozen=True)
+class TunedMethod:
+    """A method with its best step sizes."""
+
+    client_step_size: float
+    server_step_size: float
+    curve: pd.DataFrame  # one row per evaluated round, averaged over seeds
+    late: Mapping[str, float]  # every column averaged over the last rounds
+    diverged: Mapping[tuple[float, float], float]  # (client, server) -> first round of divergence, where it diverged
+    tied: Sequence[tuple[float, float]]  # pairs with the best score, this one among them
+
+
+@dataclass(frozen=True)
+class TunedResults:
+    """The results that claims are compared with."""
+
+    methods: Mapping[str, TunedMethod]
+    grid: StepSizeGrid
+    text_grid: StepSizeGrid  # the text's grid, which may differ from the one that was run
+    rounds: int
+    results_of: Callable[[str], "TunedResults | None"]  # results of another experiment; None if it was not run
+
+
+def judge(claim: Claim, results: TunedResults) -> Verdict:
+    """Return the verdict on one claim."""
+    missing = [name for name in (claim.method, *claim.than) if name not in results.methods]
+    if missing:
+        return _unmeasured(claim, f"{missing[0]} was not run")
+    return CHECKS[claim.check](claim, results)
+
+
+def first_round(curve: pd.DataFrame, metric: str, level: float, largest: bool) -> int | None:
+    """Return the first evaluated round from which on the metric stays at the level, or None.
+
+    The level must be reached in this round and in nine of ten evaluations from it on, and these must be at least a twentieth
+    of all. A rank that passes through the true one does not count.
+    """
+    reached = (curve[metric] >= level if largest else curve[metric] <= level).to_numpy()
+    left = np.arange(len(reached), 0, -1)
+    settled = reached & (np.cumsum(reached[::-1])[::-1] >= 0.9 * left) & (left >= max(2, len(reached) / 20))
+    return int(curve["round"].iloc[settled.argmax()]) if settled.any() else None
+
+
+def _reaches(claim: Claim, results: TunedResults) -> Verdict:
+    """The metric reaches the level in less than `within` rounds."""
+    metric, level, within = _need(claim, "metric", "level", "within")
+    when = first_round(results.methods[claim.method].curve, metric, level, claim.largest)
+    if when is None and results.rounds < within:
+        return _unmeasured(claim, f"not within the {results.rounds} rounds that were run")
+    measured = f"{_name(metric)} {_sign(claim)} {level:g} " + (f"from round {when}" if when is not None else "never")
+    return Verdict.of(claim.text, measured, when is not None and when < within)
+
+
+def _never(claim: Claim, results: TunedResults) -> Verdict:
+    """The metric does not reach the level in any round, and at least `within` rounds were run."""
+    metric, level, within = _need(claim, "metric", "level", "within")
+    curve = results.methods[claim.method].curve
+    when = first_round(curve, metric, level, claim.largest)
+    if when is None and results.rounds < within:
+        return _unmeasured(claim, f"only {results.rounds} rounds were run")
+    best = curve[metric].max() if claim.largest else curve[metric].min()
+    lasting = "never for good" if when is None else f"from round {when}"
+    measured = f"{_name(metric)} {_sign(claim)} {level:g} {lasting}, best {best:.3g} in {results.rounds} rounds"
+    return Verdict.of(claim.text, measured, when is None)
+
+
+def _ends(claim: Claim, results: TunedResults) -> Verdict:
+    """Over the last rounds the metric is at the level on average."""
+    metric, level = _need(claim, "metric", "level")
+    late = results.methods[claim.method].late[metric]
+    holds = late >= level if claim.largest else late <= level
+    return Verdict.of(claim.text, f"{_name(metric)} {late:.3g} over the last rounds", bool(holds))
+
+
+def _better(claim: Claim, results: TunedResults) -> Verdict:
+    """Over the last rounds the metric is better than that of every other method, by the margin at least."""
+    lead, measured = _lead(claim, results)
+    return Verdict.of(claim.text, measured, lead > claim.margin)
+
+
+def _close(claim: Claim, results: TunedResults) -> Verdict:
+    """Over the last rounds the metric is at most the margin worse than that of every other method."""
+    lead, measured = _lead(claim, results)
+    return Verdict.of(claim.text, measured, lead >= -claim.margin)
+
+
+def _lead(claim: Claim, results: TunedResults) -> tuple[float, str]:
+    """Return by how much a method is better than the best of the others over the last rounds, as a number and in words."""
+    (metric,) = _need(claim, "metric")
+    sign = 1 if claim.largest else -1
+    own = results.methods[claim.method].late[metric]
+    others = {name: results.methods[name].late[metric] for name in claim.than}
+    measured = f"{_name(metric)} {own:.3g} against " + ", ".join(
+        f"{value:.3g} ({name})" for name, value in others.items()
+    )
+    return min(sign * (own - value) for value in others.values()), measured
+
+
+def _fastest(claim: Claim, results: TunedResults) -> Verdict:
+    """The metric reaches the level in fewer rounds than with every other method."""
+    metric, level = _need(claim, "metric", "level")
+    when = {
+        name: first_round(results.methods[name].curve, metric, level, claim.largest)
+        for name in [claim.method, *claim.than]
+    }
+    own = when[claim.method]
+    measured = f"rounds until {_name(metric)} {_sign(claim)} {level:g}: " + ", ".join(
+        f"{'never' if r is None else r} ({name})" for name, r in when.items()
+    )
+    if all(r is None for r in when.values()):
+        return _unmeasured(claim, f"{measured}, in {results.rounds} rounds")
+    faster = all(r is None or (own is not None and own < r) for name, r in when.items() if name != claim.method)
+    return Verdict.of(claim.text, measured, own is not None and faster)
+
+
+def _tuned(claim: Claim, results: TunedResults) -> Verdict:
+    """The text's pair of step sizes has the best score; other pairs may have the same."""
+    (wanted,) = _need(claim, "step_sizes")
+    tuned = results.methods[claim.method]
+    best = [(tuned.client_step_size, tuned.server_step_size)]
+    best += [pair for pair in tuned.tied if pair != best[0]]
+    measured = "best is " + ", as good are ".join(
+        [_pair(best[0]), *([" and ".join(map(_pair, best[1:]))] if best[1:] else [])]
+    )
+    if wanted[0] not in results.grid.client_step_size or wanted[1] not in results.grid.server_step_size:
+        return _unmeasured(claim, f"{measured}; the text's pair is not in the grid that was run")
+    when = tuned.diverged.get(tuple(wanted))
+    measured += f"; {_pair(wanted)} diverged in round {when:g}" if when is not None else ""
+    return Verdict.of(claim.text, measured, any(np.allclose(pair, wanted) for pair in best))
+
+
+def _inside_grid(claim: Claim, results: TunedResults) -> Verdict:
+    """Every method's best pair lies in the text's grid. This needs a grid with smaller client step sizes than the text's."""
+    pairs = {name: (t.client_step_size, t.server_step_size) for name, t in results.methods.items()}
+    text = (results.text_grid.client_step_size, results.text_grid.server_step_size)
+    measured = "best " + ", ".join(f"{_pair(pair)} {name}" for name, pair in pairs.items())
+    if min(results.grid.client_step_size) >= min(text[0]):
+        return _unmeasured(claim, f"{measured}; --grid wide looks beyond the grid")
+    inside = all(min(w) <= v <= max(w) for pair in pairs.values() for v, w in zip(pair, text, strict=True))
+    return Verdict.of(claim.text, measured, inside)
+
+
+def _compared(claim: Claim, results: TunedResults, slower: bool) -> Verdict:
+    """The metric needs more (or fewer) rounds to reach the level than in another experiment."""
+    metric, level, other = _need(claim, "metric", "level", "other")
+    others = results.results_of(other)
+    if others is None or claim.method not in others.methods:
+        return _unmeasured(claim, f"run {other} with the same options first")
+    here = first_round(results.methods[claim.method].curve, metric, level, claim.largest)
+    before = first_round(others.methods[claim.method].curve, metric, level, claim.largest)
+    measured = (
+        f"rounds until {_name(metric)} {_sign(claim)} {level:g}: {_or_never(here)}, on {other} {_or_never(before)}"
+    )
+    if here is None and before is None:
+        return _unmeasured(claim, measured)
+    late, early = (here, before) if slower else (before, here)
+    return Verdict.of(claim.text, measured, early is not None and (late is None or late > early))
+
+
+CHECKS: dict[str, Callable[[Claim, TunedResults], Verdict]] = {
+    "reaches": _reaches,
+    "never": _never,
+    "ends": _ends,
+    "better": _better,
+    "close": _close,
+    "fastest": _fastest,
+    "tuned": _tuned,
+    "inside_grid": _inside_grid,
+    "slower_than_on": partial(_compared, slower=True),
+    "faster_than_on": partial(_compared, slower=False),
+}
+
+
+def _need(claim: Claim, *names: str) -> tuple[Any, ...]:
+    missing = [name for name in names if getattr(claim, name) is None]
+    if missing:
+        raise ValueError(f"run: the claim {claim.text!r} needs {missing[0]!r}")
+    return tuple(getattr(claim, name) for name in names)
+
+
+def _unmeasured(claim: Claim, why: str) -> Verdict:
+    return Verdict(claim.text, why, UNMEASURED)
+
+
+def _name(metric: str) -> str:
+    return {"f1": "F1"}.get(metric, metric.replace("_", " "))
+
+
+def _pair(step_sizes: Sequence[float]) -> str:
+    return f"({step_sizes[0]:g}, {step_sizes[1]:g})"
+
+
+def _sign(claim: Claim) -> str:
+    return ">=" if claim.largest else "<="
+
+
+def _or_never(r: int | None) -> str:
+    return "never" if r is None else str(r)

@@ -1,0 +1,99 @@
+"""Run an experiment, store its outcome, show it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+
+from fedlocal.experiments.runner.claims import Verdict
+from fedlocal.experiments.runner.configuration import GridName, Scale, load, recorded
+from fedlocal.experiments.runner.outcome import StudyOutcome
+from fedlocal.experiments.runner.store import FINISHED, Store
+from fedlocal.experiments.studies import study_of
+from fedlocal.report.tables import table
+
+
+def run(
+    name: str,
+    *,
+    scale: Scale = "quick",
+    grid: GridName = "text",
+    seeds: Sequence[int] | None = None,
+    overrides: Sequence[str] = (),
+    root: Path = Path("runs"),
+    resume: bool = False,
+    console: Console | None = None,
+) -> Path:
+    """Run an experiment, store its results in a new directory under `root`, and return this directory.
+
+    Args:
+        name: one of `experiments.names()`.
+        scale: "quick" takes seconds; "paper" is as in the text.
+        grid: "text" has the text's step sizes; "wide" has smaller client step sizes too.
+        seeds: seeds of data and sampling; None takes those of the configuration.
+        overrides: values that replace those of the configuration, such as "rounds=100".
+        root: the directory that holds all runs.
+        resume: continue the newest unfinished run of the same configuration, if there is one.
+        console: where progress, table and verdicts are printed.
+
+    Example:
+        >>> from fedlocal import experiments
+        >>> [name for name in experiments.names() if name.startswith("lasso")]
+        ['lasso-1', 'lasso-2', 'lasso-3', 'lasso-4']
+    """
+    console = console or Console()
+    settings = load(name, scale, grid, overrides, seeds)
+    configuration = recorded(settings, scale, grid)
+    label = scale if grid == "text" else f"{scale}-{grid}"
+    store = Store.unfinished(root, configuration) if resume else None
+    if resume and store is None:
+        where = escape(str(root))
+        console.print(f"no unfinished run of {name} with this configuration in {where}; starting a new one")
+    if store is not None:
+        store.check_writable()
+    store = store or Store.create(root, configuration, label)
+    where = escape(str(store.directory))
+    console.print(f"[bold]{escape(settings.title)}[/]\nresults go to {where}", highlight=False)
+    _save(study_of(settings.kind)(settings, store), store)
+    show(store.directory, console)
+    return store.directory
+
+
+def _save(outcome: StudyOutcome, store: Store) -> None:
+    store.write_frame("history.parquet", outcome.history)
+    store.write_frame("table.parquet", outcome.table)
+    for name, frame in outcome.extra.items():
+        store.write_frame(f"{name}.parquet", frame)
+    if outcome.results is not None:
+        store.write_csv("results.csv", outcome.results)
+    for name, draw in outcome.figures.items():
+        draw(store.directory / f"{name}.png")
+    report = {
+        "notes": outcome.notes,
+        "numbers": dict(outcome.numbers),
+        "figures": list(outcome.figures),
+        "verdicts": [verdict.to_json() for verdict in outcome.verdicts],
+    }
+    store.write_json(FINISHED, report)  # last: its presence marks the run as finished
+
+
+def show(directory: Path, console: Console | None = None) -> None:
+    """Print the table and the verdicts of a finished run."""
+    console, store = console or Console(), Store(directory)
+    configuration = store.configuration()
+    if configuration is None:
+        raise ValueError(f"show: {directory} is not the directory of a run; `fedlocal run NAME` makes one")
+    if not store.finished:
+        again = f"fedlocal run {configuration['name']} --resume"
+        raise ValueError(f"show: {directory} is not finished; `{again}` with the same options continues it")
+    report = store.read_json(FINISHED)
+    console.print(table(pd.read_parquet(directory / "table.parquet"), configuration["title"]))
+    for note in report["notes"]:
+        console.print(f"  {escape(note)}", highlight=False)
+    for entry in report["verdicts"]:
+        console.print(f"  {Verdict(**entry).styled()}", highlight=False)
+    for figure in report.get("figures", ["figure"]):
+        console.print(f"  figure: {escape(str(directory / f'{figure}.png'))}", highlight=False)
+    console.print()

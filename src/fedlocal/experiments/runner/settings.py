@@ -1,0 +1,88 @@
+"""Settings that several kinds of studies share. Unknown keys are errors, so a misspelt override is refused."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class StrictModel(BaseModel):
+    """A frozen model that refuses unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSettings(StrictModel):
+    """A synthetic data set of the text."""
+
+    generator: Literal["synthetic_lasso", "synthetic_low_rank"]
+    config: Literal["I", "II", "III", "IV"]
+
+
+class StepSizeGrid(StrictModel):
+    """Step sizes; all pairs are run."""
+
+    client_step_size: Annotated[list[PositiveFloat], Field(min_length=1)]
+    server_step_size: Annotated[list[PositiveFloat], Field(min_length=1)]
+
+
+class ScoreRule(StrictModel):
+    """The rule by which a method's best cell is chosen: mean, last or best of a column."""
+
+    metric: str
+    rule: Literal["mean", "last", "best"]
+    window: PositiveInt
+    largest: bool
+
+
+class Panel(StrictModel):
+    """One panel of the figure: a column of the history against rounds."""
+
+    column: str
+    title: str
+    log: bool = False
+
+
+class Claim(StrictModel):
+    """A claim of the text and its check; `runner/claims.py` describes the checks."""
+
+    text: str
+    check: Literal[
+        "reaches",
+        "never",
+        "ends",
+        "better",
+        "close",
+        "fastest",
+        "tuned",
+        "inside_grid",
+        "slower_than_on",
+        "faster_than_on",
+    ]
+    method: str
+    metric: str | None = None
+    level: float | None = None  # that the metric must reach
+    within: PositiveInt | None = None  # rounds
+    than: list[str] = []  # other methods
+    margin: NonNegativeFloat = 0.0
+    largest: bool = True  # True: larger values of the metric are better
+    step_sizes: tuple[PositiveFloat, PositiveFloat] | None = None  # the text's client and server step size
+    other: str | None = None  # another experiment
+
+
+class StudySettings(StrictModel):
+    """Settings that every experiment has."""
+
+    kind: str  # one of `studies.KINDS`, which selects the class of the settings
+    name: str
+    title: str
+    reference: str  # where in the text
+    seeds: Annotated[list[Seed], Field(min_length=1)]
+
+    @field_validator("seeds")
+    @classmethod
+    def _different(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("seeds must differ from each other")
+        return seeds

@@ -1,0 +1,183 @@
+"""The discrepancy between clients inside a round, compared with the lemmas that bound it.
+
+All runs take the step size 1/(4 L). The problems are quadratics with normal noise, the same for all clients or with optima
+of their own, and logistic regression on a9a, whose clients draw single examples from one pool.
+"""
+
+import math
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedlocal import data
+from fedlocal.core import LocalMethod
+from fedlocal.data.federated_data import FederatedData
+from fedlocal.experiments.runner.methods import composite_method, smooth_method
+from fedlocal.experiments.runner.outcome import StudyOutcome
+from fedlocal.experiments.runner.store import Store
+from fedlocal.experiments.studies.discrepancy.claims import verdicts
+from fedlocal.experiments.studies.discrepancy.figures import draw_growth, draw_potentials
+from fedlocal.experiments.studies.discrepancy.lemmas import (
+    LEMMAS,
+    RUNS,
+    TITLES,
+    LemmaProblem,
+    growth,
+    over_seeds,
+    potential_bound,
+)
+from fedlocal.experiments.studies.discrepancy.settings import DiscrepancySettings
+from fedlocal.losses.logistic import LARGEST_THIRD
+from fedlocal.problems import Logistic, quadratics
+from fedlocal.regularizers import L1
+from fedlocal.simulation import simulate
+from fedlocal.simulation.shadow import Shadow
+from fedlocal.solvers import centralized
+from fedlocal.theory import Constants, Setting
+from fedlocal.theory.bounds.fed_avg_stability import shadow_bound
+from fedlocal.theory.constants.gradient_moments import fourth_moment
+from fedlocal.util.progress import ProgressBar
+
+ERRORS = 4  # standard errors that count as chance
+KEY = ["problem", "method", "local_steps"]
+
+
+def run_study(settings: DiscrepancySettings, store: Store) -> StudyOutcome:
+    """Run every method with every number of local steps and measure after every local step."""
+    tasks = {"quadratic": quadratic(settings, 0.0), "unequal": quadratic(settings, settings.spread)}
+    tasks["a9a"] = logistic(settings)
+    cases = [(p, name, k) for p, names in RUNS.items() for name in names for k in settings.local_steps]
+    frames = []
+    with ProgressBar("runs", len(cases) * len(settings.seeds)) as bar:
+        for (p, name, k), seed in product(cases, settings.seeds):
+            bar.advance_to(len(frames), f"{name} on {TITLES[p]}, K = {k}, seed {seed}")
+            make = partial(local_history, settings, tasks[p], name, k, seed)
+            frames.append(store.frame(f"{p}-{name}-{k}-{seed}", lambda _, make=make: make()).assign(problem=p))
+    history: Any = pd.concat(frames, ignore_index=True)
+    table = pd.DataFrame(
+        [_row(settings, tasks[str(key[0])], part, *key) for key, part in history.groupby(KEY, sort=False)]
+    )
+    figures = {
+        "figure": partial(draw_growth, settings, tasks, history),
+        "potentials": partial(draw_potentials, settings, tasks, history),
+    }
+    return StudyOutcome(history, table, verdicts(settings, table), figures, _notes(tasks))
+
+
+def quadratic(settings: DiscrepancySettings, spread: float) -> LemmaProblem:
+    """Make the problem 1/2 (x - c_m)' A (x - c_m) with eigenvalues of A from mu to 1, and |A (c_m - mean c)| up to `spread`."""
+    d, clients, mu = settings.dimension, settings.clients, settings.strong_convexity
+    curvature = np.geomspace(mu, 1.0, d)
+    away = np.random.default_rng(0).standard_normal((clients, d))
+    away -= away.mean(axis=0)
+    away *= spread / np.linalg.norm(away, axis=1).max()  # A (c_m - mean c) = grad F(x) - grad F_m(x) at every x
+    problem = quadratics(np.tile(np.diag(curvature), (clients, 1, 1)), away / curvature, settings.noise / math.sqrt(d))
+    x0 = np.ones(d)
+    optimum = float(np.mean(np.sum(away**2 / curvature, axis=1)) / 2)
+    constants = Constants(1.0, settings.noise, math.sqrt(d), mu, heterogeneity=spread, gap=float(curvature.sum() / 2))
+    return LemmaProblem(problem, constants, x0, np.zeros(d), optimum)
+
+
+def logistic(settings: DiscrepancySettings) -> LemmaProblem:
+    """Make the problem on the first examples of a9a. A gradient is at most as long as its example, which bounds the noise."""
+    features, labels = data.a9a()
+    features, labels = features[: settings.examples].toarray(), labels[: settings.examples]
+    problem = Logistic(FederatedData.shared(features, labels, num_clients=settings.clients), l2=settings.l2)
+    solution = centralized(problem, progress=False)
+    lengths = np.linalg.norm(features, axis=1)
+    top = float(np.linalg.eigvalsh(features.T @ features / len(features))[-1])
+    variance = float(np.mean(lengths**2))
+    constants = Constants(
+        smoothness=top / 4 + settings.l2,
+        noise=math.sqrt(variance),
+        distance=float(np.linalg.norm(solution.x["weights"])),
+        strong_convexity=settings.l2,
+        fourth_moment=fourth_moment(lengths, variance) ** 0.25,
+        third_order=LARGEST_THIRD * float(lengths.max()) * top,
+        gap=math.log(2) - solution.objective,
+    )
+    return LemmaProblem(problem, constants, {"weights": np.zeros(features.shape[1])}, solution.x, solution.objective)
+
+
+def method(name: str, task: LemmaProblem, local_steps: int) -> LocalMethod:
+    """Make a method of the study with the step size of its problem."""
+    if name == "FedDualAvg":
+        return composite_method(name, L1(task.constants.heterogeneity or 0.0), task.step_size)
+    return smooth_method(name, task.step_size, task.constants.strong_convexity, local_steps)
+
+
+def local_history(
+    settings: DiscrepancySettings, task: LemmaProblem, name: str, local_steps: int, seed: int
+) -> pd.DataFrame:
+    """Return one row per local step: what the lemma bounds, suboptimality and distance of the shadow iterate, the potential."""
+    lemma = LEMMAS[name]
+    result = simulate(
+        task.problem,
+        method(name, task, local_steps),
+        rounds=settings.rounds,
+        local_steps=local_steps,
+        batch_size=1,
+        eval_every=settings.rounds,
+        seed=seed,
+        x0=task.x0,
+        progress=False,
+        shadow=Shadow(task.solution, task.optimum, task.constants.strong_convexity),
+    )
+    rows: Any = result.shadow
+    measured = rows[["round", "step", "distance"]].assign(measured=rows[lemma.column], gap=rows["loss"] - task.optimum)
+    measured["potential"] = rows[lemma.potential] if lemma.potential else np.nan
+    return measured.assign(seed=seed, method=name, local_steps=local_steps)
+
+
+def _row(
+    settings: DiscrepancySettings, task: LemmaProblem, part: Any, problem: str, name: str, k: int
+) -> dict[str, Any]:
+    """Compare a case with its lemmas. A ratio is (mean + four standard errors) / bound; the text's claim is a ratio up to 1."""
+    setting = Setting(settings.clients, settings.rounds, k)
+    lemma, seen, curve = LEMMAS[name], over_seeds(part, "measured"), growth(part)
+    inside = seen[seen["step"] < k]
+    bound = lemma.bound(task, setting)
+    exponent = np.polyfit(np.log(curve.index), np.log(curve), 1)[0] if len(curve) > 1 else np.nan
+    return {
+        "problem": problem,
+        "method": name,
+        "local_steps": k,
+        "lemma": lemma.label,
+        "largest": float(inside["mean"].max()),
+        "bound": bound,
+        "ratio": float((inside["mean"] + ERRORS * inside["error"]).max() / bound),
+        "exponent": float(exponent),
+        "convergence_ratio": _convergence(settings, task, part, name, k),
+    }
+
+
+def _convergence(settings: DiscrepancySettings, task: LemmaProblem, part: Any, name: str, k: int) -> float:
+    """Return the left side of the method's convergence lemma over its right side with the measured discrepancy."""
+    if name == "FedDualAvg":  # its lemma is about the mean of all shadow points
+        return math.nan
+    if LEMMAS[name].potential is not None:
+        seen = over_seeds(part, "potential")
+        seen = seen[(seen["step"] == 0) & (seen["round"] > 0)]
+        above = seen["mean"] + ERRORS * seen["error"]
+        right = potential_bound(settings, task, part, name, k)
+        return float(np.max(above.to_numpy() / right))
+    inside = part[part["step"] < k]
+    steps = k * settings.rounds
+    apart = float(inside["measured"].sum()) * settings.clients / len(settings.seeds)
+    each: Any = part[part["step"] > 0].groupby("seed")["gap"].mean()
+    last = part[part["round"] == settings.rounds].groupby("seed")["distance"].mean()
+    left = each + last / (2 * task.step_size * steps)
+    right = shadow_bound(task.constants, Setting(settings.clients, settings.rounds, k), task.step_size, apart).value
+    return float((left.mean() + ERRORS * left.std(ddof=1) / math.sqrt(len(left))) / right)
+
+
+def _notes(tasks: dict[str, LemmaProblem]) -> list[str]:
+    return [
+        f"{TITLES[name]}: L = {c.smoothness:.3g}, mu = {c.strong_convexity:.3g}, sigma = {c.noise:.3g}, "
+        f"zeta = {c.heterogeneity:.3g}, step size {task.step_size:.3g}"
+        for name, task in tasks.items()
+        for c in [task.constants]
+    ]

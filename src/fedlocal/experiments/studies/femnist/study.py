@@ -1,0 +1,53 @@
+"""The constrained study: softmax regression or a network whose kernels are kept in a ball, on handwriting by writer."""
+
+import pandas as pd
+
+from fedlocal.experiments.runner import tuning
+from fedlocal.experiments.runner.claims import judge
+from fedlocal.experiments.runner.methods import ONLY_SERVER_PROXIMAL
+from fedlocal.experiments.runner.outcome import StudyOutcome
+from fedlocal.experiments.runner.store import Store
+from fedlocal.experiments.studies.femnist.claims import feasible
+from fedlocal.experiments.studies.femnist.problem import HandwritingTask
+from fedlocal.experiments.studies.femnist.settings import FemnistSettings
+
+CLIENTS = {"digits": "clients", "mnist_by_writer": "writers", "femnist": "writers"}
+TITLES = {"digits": "scikit-learn's digits", "mnist_by_writer": "MNIST by writer", "femnist": "FEMNIST"}
+
+
+def run_study(settings: FemnistSettings, store: Store) -> StudyOutcome:
+    """Run what is not stored yet, tune the methods, judge the claims."""
+    histories, notes = [], []
+    for seed in settings.seeds:
+        task = HandwritingTask(settings, seed)
+        notes.append(_description(settings, task))
+        objective = tuning.CompositeObjective(task.problem, task.constraint, task.metrics)
+        histories += tuning.sweep_methods(objective, settings, seed, store)
+    history = pd.concat(histories, ignore_index=True)
+    results = tuning.tuned_results(settings, history, store)
+    return StudyOutcome(
+        history=history,
+        table=tuning.table(settings, results.methods, {}),
+        verdicts=[*(judge(claim, results) for claim in settings.claims), feasible(settings, history)],
+        notes=notes,
+        figures={
+            "figure": lambda target: tuning.draw_curves(
+                settings,
+                results.methods,
+                target,
+                dashed=ONLY_SERVER_PROXIMAL,
+                first_round=settings.rounds / 10,  # before it the methods hardly differ
+            )
+        },
+    )
+
+
+def _description(settings: FemnistSettings, task: HandwritingTask) -> str:
+    """Describe the data, and how many of the text's 5,000 rounds and 25 pairs of step sizes are run."""
+    part = "" if settings.fraction == 1 or settings.data == "digits" else f" ({settings.fraction:.0%} of each writer's)"
+    pairs = len(settings.grid.client_step_size) * len(settings.grid.server_step_size)
+    return (
+        f"{TITLES[settings.data]}, seed {task.seed}: {task.train.num_examples:,} examples{part} by {task.train.num_clients:,} "
+        f"{CLIENTS[settings.data]}, {task.test.num_examples:,} for testing; {settings.rounds:,} rounds (the text has 5,000), "
+        f"{pairs} pairs of step sizes (the text has 25)"
+    )

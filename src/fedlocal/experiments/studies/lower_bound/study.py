@@ -1,0 +1,231 @@
+"""The lower bound of FedAvg, measured: on the text's four-dimensional problem every step size has a large error.
+
+Runs with finitely many clients are simulated. The limit of infinitely many is computed without sampling: from a common point
+the average after K noisy steps is an expectation, which K applications of a transition kernel give.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedlocal.experiments.runner.outcome import StudyOutcome
+from fedlocal.experiments.runner.store import Store
+from fedlocal.experiments.studies.lower_bound.claims import RUN, rows_of, verdicts
+from fedlocal.experiments.studies.lower_bound.figures import draw_rates, draw_step_sizes
+from fedlocal.experiments.studies.lower_bound.settings import LowerBoundSettings
+from fedlocal.methods import FedAvg, MinibatchSGD
+from fedlocal.simulation import DivergenceWarning, sweep
+from fedlocal.theory.bounds.bound import Constants, Setting
+from fedlocal.theory.bounds.lower import lower_bound_curvature
+from fedlocal.theory.constructions.lower_bound_instances import lower_bound_instance
+from fedlocal.util.progress import ProgressBar
+
+PORTIONS = 10  # progress steps of the paths of one client, the longest part
+SPACING, REACH = 0.25, 9.0  # of the kernel's grid, in standard deviations of one step and of all
+
+
+def run_study(settings: LowerBoundSettings, store: Store) -> StudyOutcome:
+    """Compare the errors of FedAvg, minibatch SGD and SGD of one client, each with its best step size, with mu B^2."""
+    history = _measure(settings, store)
+    best = tune(settings, history)
+    slopes = _slopes(settings, best)
+    return StudyOutcome(
+        history,
+        _table(best),
+        verdicts(settings, best, slopes),
+        {
+            "figure-step-sizes": lambda target: draw_step_sizes(settings, history, best, target),
+            "figure-rates": lambda target: draw_rates(settings, best, slopes, target),
+        },
+        notes=[
+            "error: E F(x^(R,0)) - F* with the best step size of a grid with 0 and everything from 1e-6 to 10 over L",
+            "constant: this error over mu B^2, the order of the lower bound; clients inf: the limit, only one client is sampled",
+            f"exponents are fitted from K = {settings.limit.fit_local_steps} and R = {settings.limit.fit_rounds} on: below, "
+            "the sum of sqrt(k) over K steps is not yet 2/3 K^(3/2), and the drift has not built up",
+            f"clients inf, one client: the mean of {settings.limit.paths} paths, drawn with the first seed alone",
+        ],
+        numbers={"constant": float(rows_of(best, "FedAvg")["constant"].min()), **slopes},
+    )
+
+
+def _measure(settings: LowerBoundSettings, store: Store) -> pd.DataFrame:
+    """Return simulated errors and those of the limit; stored parts are read."""
+    cases = [(case, seed) for case in settings.cases for seed in settings.seeds]
+    frames = []
+    with ProgressBar("parts", len(cases) + PORTIONS + len(settings.limit.local_steps)) as bar:
+        for case, seed in cases:
+            name = f"{_part(case)}-{seed}"
+            bar.advance_to(len(frames), name)
+            frames.append(store.frame(name, lambda _, case=case, seed=seed: simulate_case(settings, case, seed)))
+
+        def advance(portions: int) -> None:
+            bar.advance_to(len(cases) + portions, "many clients, one of them alone")
+
+        alone = store.frame("limit-one-client", lambda _: single_clients(settings, advance))
+        for k in settings.limit.local_steps:
+            bar.advance_to(len(frames) + PORTIONS, f"many clients, K = {k}")
+            frames.append(store.frame(f"limit-K{k}", lambda _, k=k: limits(settings, k, alone)))
+    return pd.concat(frames, ignore_index=True)
+
+
+def step_sizes(settings: LowerBoundSettings) -> np.ndarray:
+    """Return the grid of step sizes: from 1e-6 to 10 over L."""
+    return np.geomspace(1e-6, 10.0, settings.num_step_sizes) / settings.smoothness
+
+
+def constants(settings: LowerBoundSettings, heterogeneity: float = 0.0) -> Constants:
+    """Return the constants with this zeta_*. If it is not 0, gradients differ without bound, and zeta is None."""
+    zeta = None if heterogeneity else 0.0
+    numbers = (settings.smoothness, settings.noise, settings.distance)
+    return Constants(*numbers, heterogeneity=zeta, optimum_heterogeneity=heterogeneity)
+
+
+def simulate_case(settings: LowerBoundSettings, case: Any, seed: int) -> pd.DataFrame:
+    """Return the error after the last round for every method and step size; without heterogeneity also of one client alone."""
+    setting = Setting(case.clients, case.rounds, case.local_steps)
+    problem = lower_bound_instance(constants(settings, case.heterogeneity), setting)
+    runs: list[tuple[str, Any, Any]] = [("FedAvg", problem, FedAvg), ("MB-SGD", problem, MinibatchSGD)]
+    if case.heterogeneity == 0:
+        alone = lower_bound_instance(constants(settings), replace(setting, clients=1))
+        runs.append(("one client", alone, FedAvg))
+    frames = []
+    for name, problem, method in runs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DivergenceWarning)
+            result = sweep(
+                problem,
+                lambda step_size, method=method: method(step_size),
+                {"step_size": step_sizes(settings).tolist()},
+                rounds=case.rounds,
+                local_steps=case.local_steps,
+                batch_size=1,
+                eval_every=case.rounds,
+                seed=seed,
+                progress=False,
+            )
+        last = result.history[result.history["round"] == case.rounds].set_index("cell")["loss"]
+        errors = last.reindex(result.cells.index).fillna(np.inf).to_numpy()
+        frames.append(pd.DataFrame({"method": name, "step_size": step_sizes(settings), "error": errors}))
+        start = float(result.history["loss"].iloc[0])
+        frames.append(pd.DataFrame({"method": [name], "step_size": [0.0], "error": [start]}))
+    return pd.concat(frames, ignore_index=True).assign(
+        **{**case.model_dump(), "clients": float(case.clients)}, seed=seed
+    )
+
+
+def limits(settings: LowerBoundSettings, k: int, alone: pd.DataFrame) -> pd.DataFrame:
+    """Return the errors with infinitely many clients and K local steps, for the numbers of rounds of `settings.limit`."""
+    etas, rounds = _with_zero(settings), settings.limit.rounds
+    drifts, frames = average_drifts(settings, etas, k, rounds), []
+    for r in rounds:
+        mu = lower_bound_curvature(constants(settings), Setting(1, r, k))
+        first = {"FedAvg": drifts[r], "MB-SGD": 0.0 * etas, "one client": alone[str(k * r)].to_numpy()}
+        for name, noisy in first.items():
+            errors = noisy + _quadratic_part(settings, mu, etas, r if name == "MB-SGD" else k * r)
+            frames.append(
+                pd.DataFrame({"method": name, "step_size": etas, "error": errors, "local_steps": k, "rounds": r})
+            )
+    return pd.concat(frames, ignore_index=True).assign(clients=np.inf, heterogeneity=0.0, seed=-1)
+
+
+def single_clients(settings: LowerBoundSettings, advance: Callable[[int], None]) -> pd.DataFrame:
+    """Return E F^(1) of SGD: a row for each step size, a column for each number of steps that `settings.limit` has."""
+    steps = sorted({k * r for k in settings.limit.local_steps for r in settings.limit.rounds})
+    found = single_client_paths(settings, _with_zero(settings), steps, advance)
+    return pd.DataFrame({str(t): x for t, x in found.items()})
+
+
+def average_drifts(
+    settings: LowerBoundSettings, etas: np.ndarray, local_steps: int, rounds: Sequence[int]
+) -> dict[int, Any]:
+    r"""Return F^(1) = L/24 psi(x_1) of FedAvg with infinitely many clients after some numbers of rounds, for every step size.
+
+    With x_1 = eta sigma y a step is y <- y - a psi'(y) + N(0, 1), a = eta L / 24, and a round takes y to E[y after K steps].
+    """
+    out = {r: np.zeros(len(etas)) for r in rounds}
+    reach = REACH * local_steps**0.5
+    y = np.arange(-np.ceil(reach / SPACING), np.ceil(reach / SPACING) + 1) * SPACING
+    for i, eta in enumerate(etas):
+        moved = y - eta * settings.smoothness / 24 * np.where(y >= 0, 2, 1) * y
+        kernel = np.exp(-((y[None, :] - moved[:, None]) ** 2) / 2)
+        kernel /= kernel.sum(axis=1, keepdims=True)
+        mean = y
+        for _ in range(local_steps):
+            mean = kernel @ mean
+        place = 0.0
+        for r in range(1, max(rounds) + 1):
+            place = float(np.interp(place, y, mean))
+            if r in out:
+                out[r][i] = settings.smoothness / 24 * _psi(eta * settings.noise * place)
+    return out
+
+
+def single_client_paths(
+    settings: LowerBoundSettings, etas: np.ndarray, steps: Sequence[int], advance: Callable[[int], None]
+) -> dict[int, np.ndarray]:
+    """Return E F^(1) of SGD after some numbers of steps, for every step size, as a mean over paths that share their noise.
+
+    `advance` is called with the number of `PORTIONS` that are done.
+    """
+    random, x, out = np.random.default_rng(settings.seeds[0]), np.zeros((len(etas), settings.limit.paths)), {}
+    pull, push = etas[:, None] * settings.smoothness / 24, etas[:, None] * settings.noise
+    last = max(steps)
+    for t in range(1, last + 1):
+        x -= pull * (1.5 * x + 0.5 * np.abs(x)) + push * random.standard_normal(settings.limit.paths)
+        if t in steps:
+            out[t] = settings.smoothness / 24 * _psi(x).mean(axis=1)
+        if t * PORTIONS // last > (t - 1) * PORTIONS // last:
+            advance(t * PORTIONS // last)
+    return out
+
+
+def tune(settings: LowerBoundSettings, history: Any) -> pd.DataFrame:
+    """Return the best step size of each method in each setting, by the mean over seeds, and its error over mu B^2."""
+    means: Any = history.groupby(["method", *RUN, "step_size"], sort=False)["error"].mean().reset_index()
+    best = means.loc[means.groupby(["method", *RUN], sort=False)["error"].idxmin()].reset_index(drop=True)
+    moduli = [
+        lower_bound_curvature(constants(settings, row.heterogeneity), Setting(1, int(row.rounds), int(row.local_steps)))
+        for row in best.itertuples()
+    ]
+    order = np.array(moduli) * settings.distance**2
+    return best.assign(order=order, constant=best["error"] / order)
+
+
+def _with_zero(settings: LowerBoundSettings) -> np.ndarray:
+    return np.concatenate([[0.0], step_sizes(settings)])
+
+
+def _quadratic_part(settings: LowerBoundSettings, mu: float, etas: np.ndarray, steps: int) -> np.ndarray:
+    """Return F^(2) + F^(3) after gradient steps from B/2."""
+    with np.errstate(over="ignore"):
+        parts = [h / 2 * ((1 - etas * h) ** steps * settings.distance / 2) ** 2 for h in (mu, settings.smoothness)]
+    return parts[0] + parts[1]
+
+
+def _psi(x: Any) -> Any:
+    return np.where(x >= 0, 1.0, 0.5) * x**2
+
+
+def _part(case: Any) -> str:
+    return f"M{case.clients}-K{case.local_steps}-R{case.rounds}-Z{case.heterogeneity:g}"
+
+
+def _slopes(settings: LowerBoundSettings, best: pd.DataFrame) -> dict[str, float]:
+    """Return the exponents of FedAvg's best error in R at the first K of the fit, and in K at the last R, in the limit."""
+    grid, own = settings.limit, rows_of(best, "FedAvg", limit=True)
+    own = own[(own["local_steps"] >= grid.fit_local_steps) & (own["rounds"] >= grid.fit_rounds)]
+    lines = {
+        "rounds": own[own["local_steps"] == grid.fit_local_steps],
+        "local_steps": own[own["rounds"] == settings.limit.rounds[-1]],
+    }
+    return {name: float(np.polyfit(np.log(part[name]), np.log(part["error"]), 1)[0]) for name, part in lines.items()}
+
+
+def _table(best: Any) -> pd.DataFrame:
+    wide = best.pivot(index=RUN, columns="method", values="error")
+    own = rows_of(best, "FedAvg").set_index(RUN)[["step_size", "constant"]]
+    return wide.join(own.rename(columns={"step_size": "FedAvg_step_size"})).reset_index()

@@ -1,0 +1,64 @@
+"""Claims of the study of rates: exponents of the text's terms, and FedAc against FedAvg."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedlocal.experiments.runner.claims import Verdict
+from fedlocal.experiments.studies.rates.cases import CASES, INVERSE, METHODS, SHARP
+from fedlocal.experiments.studies.rates.fits import slopes
+
+CLOSE = 0.1  # exponents
+SPEEDUP = "linear speed-up: an error at most twice that of the same method and M with communication in every step"
+
+
+def about_exponents(table: pd.DataFrame) -> list[Verdict]:
+    """Judge each case: a sharp term's exponents agree with the text's; other errors fall at least as fast as their term."""
+    judged = []
+    for case in CASES:
+        own: Any = table[(table[["assumption", "method", "term", "instance"]] == list(case[:4])).all(axis=1)]
+        off = own["measured"] - own["text"]
+        measured = ", ".join(
+            f"{row.measured:.2f} +- {row.standard_error:.2f} of {row.of} (text {row.text:.3g})"
+            for row in own.itertuples()
+        )
+        if case.strong:
+            plain = ", ".join(f"{row.raw:.2f} of {'R' if row.of == INVERSE else row.of}" for row in own.itertuples())
+            measured += f"; raw: {plain}; mu gamma K R grows like R^{own['reach'].iloc[-1]:.2f}"
+        if case.claim == SHARP:
+            claim, holds = f"the rate {case.text()} is sharp", bool(np.abs(off).max() <= CLOSE)
+        else:
+            claim, holds = f"at least as fast as {case.text()}", bool((off - 2 * own["standard_error"]).max() <= CLOSE)
+        claim += f", with {INVERSE} in the place of R" if case.strong else ""
+        judged.append(Verdict.of(f"{case.assumption}, {case.method}, {case.term}: {claim}", measured, holds))
+    return judged
+
+
+def about_methods(table: pd.DataFrame) -> list[Verdict]:
+    """Judge under each assumption that the overhead of FedAc falls faster with R than FedAvg's."""
+    judged = []
+    over: Any = table[(table["term"] == "overhead") & table["of"].isin(["R", INVERSE])]
+    for assumption, own in over.groupby("assumption", sort=False):
+        found = own.set_index("method")["raw"]
+        measured = ", ".join(f"{name} R^{value:.2f}" for name, value in found.items())
+        faster = found.drop("FedAvg").max() < found["FedAvg"] - CLOSE
+        judged.append(
+            Verdict.of(f"{assumption}: the overhead of FedAc falls faster with R than FedAvg's", measured, bool(faster))
+        )
+    return judged
+
+
+def about_speedup(needed: pd.DataFrame) -> Verdict:
+    """Judge that FedAc needs fewer rounds than FedAvg for linear speed-up."""
+    rounds = needed.pivot(index="clients", columns="method", values="rounds")
+    fits = {name: slopes(needed[needed["method"] == name], ["clients"], "rounds") for name in METHODS}
+    found = {name: slope[0] for name, (slope, _) in fits.items()}
+    measured = "; ".join(
+        f"{name}: {', '.join(f'{r:.3g}' for r in rounds[name])} rounds, like M^({found[name]:.2f} +- {error[0]:.2f})"
+        for name, (_, error) in fits.items()
+    )
+    fewer = bool((rounds["FedAc-I"] < rounds["FedAvg"]).all() and found["FedAc-I"] < found["FedAvg"])
+    clients = ", ".join(map(str, rounds.index))
+    claim = f"FedAc needs fewer rounds than FedAvg, and a smaller power of M (orders of the text: M^(1/3), M), for {SPEEDUP}"
+    return Verdict.of(claim, f"M = {clients}: {measured}", fewer)

@@ -1,0 +1,125 @@
+"""Figures of the study of rates."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
+
+from fedlocal.experiments.studies.rates.cases import INVERSE, METHODS
+from fedlocal.experiments.studies.rates.settings import RatesSettings
+from fedlocal.report.figures import COLORS, MARKERS, legend_below, panels, powers_of_two
+
+LOOK: dict[str, dict[str, Any]] = {
+    "FedAvg": {"color": COLORS["FedAvg"], "marker": MARKERS["FedAvg"]},
+    "FedAc-I": {"color": COLORS["FedAc-I"], "marker": MARKERS["FedAc-I"]},
+    "FedAc-II": {"color": COLORS["FedAc-II"], "marker": MARKERS["FedAc-II"]},
+}
+GUIDE: dict[str, Any] = {"linestyle": (0, (5, 3)), "linewidth": 1.3, "alpha": 0.55, "zorder": 1}
+AXES = {"rounds": ("R", "rounds R"), "local_steps": ("K", "local steps K")}
+
+
+def draw_overhead(settings: RatesSettings, history: Any, table: Any, target: Path) -> None:
+    """Draw overheads: above against R (for mu > 0 against 1/(mu gamma K)) at the largest K, below against K at the largest R."""
+    over = table[table["term"] == "overhead"]
+    assumptions = list(dict.fromkeys(over["assumption"]))
+    title = "Overhead of local steps with infinitely many clients, best step size; dashed: the slope of the text"
+    with panels(2 * len(assumptions), target, title, (3.7, 3.3), columns=len(assumptions)) as axes:
+        for i, axis in enumerate(axes):
+            along = "rounds" if i < len(assumptions) else "local_steps"
+            fixed = "local_steps" if along == "rounds" else "rounds"
+            assumption = assumptions[i % len(assumptions)]
+            strong = assumption.endswith("mu > 0")
+            shown = over[over["assumption"] == assumption]
+            later = shown[shown["of"].isin(["R", INVERSE])].set_index("method")["measured"]
+            own = shown[shown["of"].isin(["R", INVERSE] if along == "rounds" else ["K"])]
+            for row in own.itertuples():
+                name = f"{assumption}-{row.method}-overhead-{row.instance}".replace(" ", "")
+                points = history[(history["case"] == name) & (history[fixed] == history[fixed].max())]
+                x, errors = points[along], points["error"]
+                if strong and along == "rounds":
+                    x = points["rounds"] / points["reach"]
+                elif strong:
+                    errors = errors * (points["reach"] / points["rounds"]) ** later[row.method]
+                _line(axis, str(row.method), x, errors, float(row.text), float(row.measured))
+            value = int(getattr(settings, fixed)[-1])
+            axis.set(title=f"{_written(assumption)}, {AXES[fixed][0]} = {value}", xlabel=AXES[along][1])
+            axis.set_yscale("log")
+            if strong and along == "rounds":
+                axis.set(xlabel=r"$1/(\mu \gamma K)$, of the best step size", xscale="log")
+                axis.xaxis.set_minor_formatter(NullFormatter())
+            else:
+                powers_of_two(axis, getattr(settings, along))
+            low, high = axis.get_ylim()
+            axis.set_ylim(low * (low / high) ** (0.16 * len(own)), high)  # room for the legend
+            axis.legend(loc="lower left", fontsize=8.5, handlelength=1.6)
+            axis.yaxis.set_minor_formatter(NullFormatter())
+            below = strong and along == "local_steps"
+            axis.set_ylabel(r"error / $(\mu \gamma K)^p$, p: slope above" if below else "error")
+
+
+def draw_statistical(settings: RatesSettings, history: Any, target: Path) -> None:
+    """Draw errors on noisy quadratics against the number of all gradients, whatever M, K and R."""
+    title = "Statistical term on noisy quadratics, best step size, every M, K and R; dashed: the slope of the text"
+    with panels(2, target, title, (5.0, 3.6)) as axes:
+        for axis, (sign, slope) in zip(axes, ((">", -1.0), ("=", -0.5)), strict=True):
+            for name in METHODS:
+                own = history[history["case"] == f"second-order,mu{sign}0-{name}-statistical-quadratic"]
+                total = own["clients"] * own["local_steps"] * own["rounds"]
+                errors = own["error"] / (own["reach"] if sign == ">" else 1.0)
+                axis.scatter(total, errors, s=22, alpha=0.75, linewidth=0, label=name, zorder=3, **LOOK[name])
+                x = np.array([total.min(), total.max()])
+                middle = np.exp(np.mean(np.log(errors)) - slope * np.mean(np.log(total)))
+                axis.plot(x, middle * x**slope, color=LOOK[name]["color"], **GUIDE)
+            axis.set(
+                title=_written(f"mu {sign} 0") + f", slope {slope:g}",
+                xlabel="gradients M K R",
+                xscale="log",
+                yscale="log",
+            )
+            axis.set_ylabel(r"error / $(\mu \gamma K R)$" if sign == ">" else "error")
+        legend_below(axes)
+
+
+def draw_speedup(settings: RatesSettings, speedup: Any, needed: Any, target: Path) -> None:
+    """Draw the error over that of communication in every step, for some M, and the rounds needed against M."""
+    s = settings.speedup
+    shown = [s.clients[0], s.clients[len(s.clients) // 2], s.clients[-1]]
+    title = (
+        f"Rounds that linear speed-up takes, on a kink with curvatures L and mu: M clients, T = {s.steps} steps each"
+    )
+    with panels(2, target, title, (5.0, 3.7)) as axes:
+        for name in METHODS:
+            color, marker = LOOK[name]["color"], LOOK[name]["marker"]
+            for m, alpha in zip(shown, (0.35, 0.65, 1.0), strict=True):
+                own = speedup[(speedup["method"] == name) & (speedup["clients"] == m)].sort_values("rounds")
+                ratio = own["error"] / own["error"].iloc[-1]
+                label = f"{name}, M = {m}"
+                axes[0].plot(own["rounds"], ratio, color=color, marker=marker, markersize=3.5, alpha=alpha, label=label)
+            own = needed[needed["method"] == name]
+            axes[1].plot(own["clients"], own["rounds"], color=color, marker=marker, label=f"{name}, measured")
+            slope, word = (1.0, "M") if name == "FedAvg" else (1 / 3, "M^{1/3}")
+            x = own["clients"].to_numpy(float)
+            middle = np.exp(np.mean(np.log(own["rounds"])) - slope * np.mean(np.log(x)))
+            axes[1].plot(x, middle * x**slope, color=color, label=f"order of the text, ${word}$", **GUIDE)
+        axes[0].axhline(2.0, color="#9a9a9a", **GUIDE)
+        axes[0].set(title="error over that with K = 1", xlabel="rounds R", yscale="log", ylabel="ratio")
+        axes[1].set(title="rounds until the ratio is 2", xlabel="clients M", ylabel="rounds R", yscale="log")
+        powers_of_two(axes[0], sorted(speedup["rounds"].unique().tolist()))
+        powers_of_two(axes[1], s.clients)
+        axes[1].set_yscale("log", base=2)
+        axes[1].yaxis.set_major_formatter("{x:g}")
+        for axis in axes:
+            axis.legend(fontsize=8.5, handlelength=1.8)
+
+
+def _line(axis: Axes, name: str, x: Any, y: Any, text: float, measured: float) -> None:
+    """Draw points, and a line with the text's slope through their middle."""
+    axis.plot(x, y, markersize=5, label=f"{name}: {measured:.2f} (text {text:.2f})", **LOOK[name])
+    middle = np.exp(np.mean(np.log(y)) - text * np.mean(np.log(x)))
+    axis.plot(x, middle * np.asarray(x, float) ** text, color=LOOK[name]["color"], **GUIDE)
+
+
+def _written(assumption: str) -> str:
+    return assumption.replace("mu", r"$\mu$").replace("-order", " order")

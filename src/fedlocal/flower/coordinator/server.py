@@ -1,0 +1,114 @@
+"""start: run a strategy, wrapped or not, to its last round."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
+
+from fedlocal.flower.coordinator.progress_log import ProgressLog
+from fedlocal.flower.coordinator.strategy import Strategy
+from fedlocal.flower.messages.grids import PollingGrid
+
+
+class ExaminingGrid(PollingGrid):
+    """A grid whose replies have been examined by the strategy, so that no wrapper sees one that does not count."""
+
+    def __init__(self, grid: Grid, strategy: Strategy):
+        super().__init__(grid)
+        self.strategy = strategy
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return self.strategy.examined(self.receive(messages, timeout, self.strategy.min_clients))
+
+
+def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> Result:
+    """Run the rounds that are left of a `Strategy`, or of Flower's wrapper around one (differential privacy).
+
+    `Result.arrays` is the solution. Rounds that do not count, for lack of answers, are repeated; a run with a checkpoint
+    continues where it stopped, and a wrapper's privacy accountant with it.
+    """
+    inner = inner_strategy(strategy)
+    accountant = inner.run_log.accountant = getattr(strategy, "accountant", None)
+    if strategy is not inner:
+        settings = {name: getattr(strategy, name, None) for name in ("noise_multiplier", "clipping_norm")}
+        if inner.aggregate != "mean":
+            raise ValueError(f"start: aggregate must be 'mean' inside Flower's wrappers, got {inner.aggregate!r}")
+        inner.wrapper = {"name": type(strategy).__name__, "accounted": accountant is not None, **settings}
+    if accountant is not None and not inner.min_clients_given:
+        inner.require(inner.schedule.clients_per_round)
+    if accountant is not None and inner.min_clients < inner.schedule.clients_per_round:
+        needed = inner.schedule.clients_per_round
+        raise ValueError(
+            f"start: min_clients must be {needed}, all that a round asks, got {inner.min_clients}: noise is made for their "
+            "mean, and the mean of fewer would tell more than the accountant says"
+        )
+    with only_writer(inner.checkpoint), inner.keeping():
+        return _all_rounds(strategy, inner, PollingGrid(grid), timeout)
+
+
+class _Finished(Exception):
+    """Nothing is left to do, though Flower has rounds left."""
+
+
+def _all_rounds(strategy: FlowerStrategy, inner: Strategy, grid: PollingGrid, timeout: float) -> Result:
+    inner.prepare(grid, timeout)
+    if inner.done == 0:
+        rounds = inner.schedule.rounds
+        inner.preparation.show(inner.done, rounds + -(-rounds // inner.eval_every))
+    examining = ExaminingGrid(grid, inner)
+    questions = inner.configure_evaluate(0, inner.arrays(), ConfigRecord(), grid)  # if it was killed before it asked
+    inner.aggregate_evaluate(0, examining.send_and_receive(questions, timeout=timeout))
+    rounds = inner.schedule.rounds
+    progress = ProgressLog(inner.done, rounds)
+
+    def report(server_round: int, arrays: ArrayRecord) -> None:
+        progress.update(inner.history)
+        if inner.finished:
+            raise _Finished
+
+    while not inner.finished:
+        with suppress(_Finished):
+            FlowerStrategy.start(strategy, examining, inner.arrays(), rounds - inner.done, timeout, evaluate_fn=report)
+    inner.convergence.log(inner.done)
+    result = Result()
+    result.arrays = inner.arrays()
+    result.train_metrics_clientapp = dict(inner.train_metrics)
+    result.evaluate_metrics_clientapp = {
+        int(row["round"]): MetricRecord({name: value for name, value in row.items() if name != "round"})
+        for row in inner.history
+    }
+    return result
+
+
+@contextmanager
+def only_writer(path: str | None) -> Iterator[None]:
+    """Two runs must not write one checkpoint: the second is refused while the first goes on, or until it is killed."""
+    if path is None or sys.platform == "win32":
+        yield
+        return
+    import fcntl  # not on Windows
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{path}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"start: another run is writing {path}; wait for it, or stop it (flwr ls, flwr stop)"
+            ) from None
+        yield
+
+
+def inner_strategy(strategy: Any) -> Strategy:
+    """The strategy of this library inside Flower's wrappers."""
+    while not isinstance(strategy, Strategy):
+        if not hasattr(strategy, "strategy"):
+            raise TypeError(f"start: strategy must be a fedlocal Strategy or a wrapper of one, got {strategy!r}")
+        strategy = strategy.strategy
+    return strategy

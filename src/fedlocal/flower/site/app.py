@@ -1,0 +1,266 @@
+"""The ClientApp that a site runs. Its data stay where they are; a method's message and a few numbers leave."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedlocal import metrics
+from fedlocal.core import AbstractProblem, Memory, Params
+from fedlocal.data.moments import Moments
+from fedlocal.flower._flwr import ErrorCode, Mod
+from fedlocal.flower.messages import records
+from fedlocal.flower.messages.records import ARRAYS, CONFIG, EXAMPLES, METRICS, WEIGHT
+from fedlocal.flower.messages.text import clean, traceback_of
+from fedlocal.flower.site import rows
+from fedlocal.flower.site.agreement import Agreement
+from fedlocal.flower.site.audit import CURVATURE, EVALUATE, HELLO, MOMENTS, TRAIN, SiteRecord
+from fedlocal.flower.site.certificate_sums import CONJUGATE, KINDS, conjugate_mean, optimality
+from fedlocal.flower.site.policy import Policy, Refused
+from fedlocal.flower.site.question import Question, parameters_of
+from fedlocal.flower.site.site import ProblemForNode, Site, policy_of, site_name, state_of
+from fedlocal.flower.site.timed_round import local_round
+from fedlocal.methods import method_spec
+from fedlocal.util import serialization
+
+MEMORY, BEFORE, LAST = "fedlocal-memory", "fedlocal-memory-before", "fedlocal-last"  # kept between messages
+CERTIFICATE, NOTICE = "certificate", "notice"
+TAKEN = {"loss", EXAMPLES, WEIGHT, "round", "sites", "objective", "positive", "squares", "l2", "conjugate"}
+Evaluate = Callable[..., dict[str, float]]  # (context, model), or (context, model, scaling)
+log = logging.getLogger("fedlocal")
+
+
+class SiteApp(ClientApp):
+    """A ClientApp that can be asked for its policy and can look at its data before it connects."""
+
+    def __init__(self, site_of: Callable[[Context], Site], columns_for_node: Any):
+        super().__init__()
+        self.site_of, self.columns_for_node = site_of, columns_for_node
+
+    def check(self, context: Context) -> dict[str, Any]:
+        """Read the site's data and check them against its policy; return what there is, for the screen."""
+        site = self.site_of(context)
+        problem = site.problem(context)
+        columns = None if self.columns_for_node is None else self.columns_for_node(context)
+        moments = None if site.moments_for_node is None else site.moments(context)
+        rare = site.rare_columns(context)
+        return {
+            "policy": site.policy,
+            "rows": examples_of(problem),
+            "effective rows": rows.effective_rows_at_zero(problem),
+            "columns": columns,
+            "moments": moments,
+            "left out": [columns[i] if columns else f"column {i + 1}" for i in rare],
+        }
+
+
+def client_app(
+    problem_for_node: ProblemForNode,
+    *,
+    moments_for_node: Callable[[Context], Moments] | None = None,
+    columns_for_node: Callable[[Context], Sequence[str] | None] | None = None,
+    evaluate: Evaluate | None = None,
+    mods: list[Mod] | None = None,
+    agreement: Agreement | None = None,
+    policy: Policy = Policy(),  # noqa: B008  (frozen)
+) -> SiteApp:
+    """A Flower ClientApp for any method: the message says which, the site's own problem gives the gradients.
+
+    Args:
+        problem_for_node: from Flower's context (`context.node_config["data"]`) to the site's losses, a problem of one client;
+            called with a `Scaling`, too, where the server standardises the features, and in the precision of the run.
+        moments_for_node: the moments of the site's features, for the server's `standardize=True`.
+        columns_for_node: the names of the site's features; a site with other ones than the first is refused.
+        evaluate: from context, model (and scaling, as above) to further numbers, e.g. the accuracy on rows that the site holds
+            out; means over rows, please: what it returns is sent.
+        mods: Flower's modifiers, e.g. `fixedclipping_mod`.
+        agreement: what this copy of the app says of a run; other settings are refused.
+        policy: what the site answers. The file that `policy` of the node's configuration names goes before it, and the
+            file that `record` names keeps what was asked.
+
+    Example:
+        >>> from fedlocal.flower import client_app
+        >>> def problem_for_node(context):
+        ...     return my_problem(context.node_config["data"])
+        >>> app = client_app(problem_for_node)
+    """
+    sites: dict[Any, Site] = {}
+
+    def site_of(context: Context) -> Site:
+        key = (site_name(context), context.node_config.get("record"), context.node_config.get("policy"))
+        if key not in sites:
+            record = context.node_config.get("record")
+            kept = SiteRecord(None if record is None else str(record))
+            rules = policy_of(context.node_config, policy)
+            sites[key] = Site(problem_for_node, moments_for_node, agreement, rules, kept)
+        return sites[key]
+
+    app = SiteApp(site_of, columns_for_node)
+
+    @app.query()
+    @_private(site_of, HELLO)
+    def hello(message: Message, context: Context) -> RecordDict:
+        asked, site = records.only_config(message.content), site_of(context)
+        if NOTICE in asked:
+            log.warning("%s: the coordinator says: %s", site_name(context), clean(asked[NOTICE]))
+            return RecordDict({CONFIG: ConfigRecord({"site": site_name(context)})})
+        if asked.get("curvature"):
+            site.spend(CURVATURE, context.run_id)
+            with jax.enable_x64(True):
+                problem = site.problem(context, site.scaling(context, asked))
+                found = rows.curvature(problem)
+            named = ConfigRecord({"site": site_name(context)})
+            return RecordDict({METRICS: MetricRecord({"curvature": found}), CONFIG: named})
+        if asked.get("moments"):
+            site.spend(MOMENTS, context.run_id)
+            named = ConfigRecord({"site": site_name(context)})
+            return RecordDict(
+                {ARRAYS: records.to_record(serialization.to_arrays(site.moments(context))), CONFIG: named}
+            )
+        site.spend(HELLO, context.run_id)
+        return _introduction(context, site, None if columns_for_node is None else columns_for_node(context))
+
+    @app.train(mods=mods)
+    @_private(site_of, TRAIN)
+    def train(message: Message, context: Context) -> RecordDict:
+        question = Question.read(message, context, site_of(context))
+        with question.precision():
+            return _train(question, context)
+
+    @app.evaluate()
+    @_private(site_of, EVALUATE)
+    def assess(message: Message, context: Context) -> RecordDict:
+        question = Question.read(message, context, site_of(context))
+        with question.precision():
+            return _assess(question, context, evaluate)
+
+    return app
+
+
+def _train(question: Question, context: Context) -> RecordDict:
+    """Take the local steps of a round."""
+    question.open(context)
+    site, settings, method, problem = question.site, question.settings, question.method, question.problem
+    plan = site.plan(settings, problem)
+    memory = before = _memory(context, settings.round, method.init_memory(question.x0))
+    site.check_point(problem, method.primal(method.start(question.sent, memory)))
+    site.spend(TRAIN, context.run_id, examples_of(problem), settings.round, question.state)
+    message, memory, end = local_round(
+        problem, method, plan, question.sent, memory, settings.round, site.policy.most_seconds
+    )
+    if int(plan.steps[0]) > 1 and all(np.isfinite(a).all() for a in jax.tree.leaves(end)):
+        site.check_point(problem, end)
+    _remember(context, settings.round, before, memory)
+    reply, examples = question.serializer.up(question.payload, message), examples_of(problem)
+    weight = float(examples) if settings.weights == "examples" else 1.0
+    answered = {"round": settings.round, "method": method_spec.digest(question.description), "site": site_name(context)}
+    return RecordDict(
+        {
+            ARRAYS: records.to_record(reply.arrays),
+            METRICS: MetricRecord({EXAMPLES: examples, WEIGHT: weight, **reply.numbers}),
+            CONFIG: ConfigRecord(answered),
+        }
+    )
+
+
+def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> RecordDict:
+    """Return the loss of the model in a state of the run, what a certificate needs, and what `evaluate` adds."""
+    question.open(context)
+    site, problem, config = question.site, question.problem, question.config
+    x = jax.device_get(question.method.solution(question.sent))
+    site.check_point(problem, x)
+    site.spend(EVALUATE, context.run_id, examples_of(problem), question.settings.round, question.state)
+    examples = examples_of(problem)
+    named = {EXAMPLES: examples, WEIGHT: float(examples) if question.settings.weights == "examples" else 1.0}
+    if f"{CONJUGATE}shift" in config:
+        factors = {n: v for n, v in config.items() if n.startswith(CONJUGATE)}
+        site.check_state((*question.place, "dual point"), state_of({}, factors))
+        return RecordDict({METRICS: MetricRecord({**named, "conjugate": conjugate_mean(problem, x, config)})})
+    more = {} if evaluate is None else evaluate(context, x, *(() if question.scaling is None else (question.scaling,)))
+    if taken := TAKEN & set(more):
+        raise ValueError(f"client_app: evaluate must not call a number {sorted(taken)[0]!r}")
+    content = RecordDict()
+    if config.get(CERTIFICATE) and site.policy.certificate:
+        gradient, sums = optimality(problem, x)
+        content[ARRAYS] = records.to_record(serialization.to_arrays(gradient))
+        content[CONFIG] = ConfigRecord({"kind": KINDS.get(type(problem), "other")})
+        named |= sums
+    content[METRICS] = MetricRecord({**named, "loss": _loss(problem, x), **more})
+    return content
+
+
+def _private(site_of: Callable[[Context], Site], kind: str) -> Callable[..., Callable[[Message, Context], Message]]:
+    """Reply with the answer, or with an error. The text of an exception stays in the site's log: it may quote data."""
+
+    def wrap(answer: Callable[[Message, Context], RecordDict]) -> Callable[[Message, Context], Message]:
+        def reply(message: Message, context: Context) -> Message:
+            try:
+                return Message(answer(message, context), reply_to=message)
+            except Refused as error:
+                reason = error.reason()
+                log.warning("%s: refused: %s", site_name(context), clean(error))
+                _note_refusal(site_of, context, kind, error)
+            except Exception as error:
+                reason = f"{type(error).__name__}; the log of the site says more"
+                log.error("%s: the message was not answered\n%s", site_name(context), traceback_of(error))
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+        return reply
+
+    return wrap
+
+
+def _note_refusal(site_of: Callable[[Context], Site], context: Context, kind: str, error: Refused) -> None:
+    try:
+        site = site_of(context)
+        site.record.note_refusal(site.policy, kind, context.run_id, clean(error))
+    except Exception:  # a record that cannot be written is a reason to refuse, not to fail
+        log.exception("%s: the record could not be written", site_name(context))
+
+
+def _introduction(context: Context, site: Site, columns: Sequence[str] | None) -> RecordDict:
+    """Return the site's name, number of rows, names of columns, names and shapes of parameters; no values."""
+    problem = site.problem(context)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(parameters_of(problem))
+    shapes = {serialization.path_name(path): list(a.shape) for path, a in leaves}
+    config: dict[str, Any] = {"site": site_name(context), "names": list(shapes)}
+    config |= {f"shape.{name}": shape for name, shape in shapes.items()}
+    config["states-left"] = site.record.states_left(site.policy, examples_of(problem))
+    config["fingerprint"] = site.record.fingerprint(rows.content_of(problem))
+    if columns:
+        config["columns"] = [str(column) for column in columns]
+    return RecordDict({CONFIG: ConfigRecord(config), METRICS: MetricRecord({EXAMPLES: examples_of(problem)})})
+
+
+def _memory(context: Context, r: int, first: Memory) -> Memory:
+    """Return what the site kept from the last round it took part in; from the one before, when a round is repeated."""
+    if MEMORY not in context.state or not jax.tree.leaves(first):
+        return first
+    repeated = context.state.config_records[LAST]["round"] == r
+    return serialization.from_arrays(
+        records.from_record(context.state.array_records[BEFORE if repeated else MEMORY]), first
+    )
+
+
+def _remember(context: Context, r: int, before: Memory, after: Memory) -> None:
+    """Keep the memory after a round, and that before it: with too few answers the round is repeated."""
+    if jax.tree.leaves(after):
+        context.state[BEFORE] = records.to_record(serialization.to_arrays(before))
+        context.state[MEMORY] = records.to_record(serialization.to_arrays(after))
+        context.state[LAST] = ConfigRecord({"round": r})
+
+
+def examples_of(problem: AbstractProblem) -> int:
+    """Return the number of rows of a site; 1 for a problem without rows."""
+    sizes = problem.sizes()
+    return 1 if sizes is None else int(sizes[0])
+
+
+def _loss(problem: AbstractProblem, x: Params) -> float:
+    """F_m(x), in float64."""
+    x = jax.tree.map(lambda a: np.asarray(a, np.float64)[None], x)
+    return float(metrics.losses_in_float64(problem, x, problem.loss_weights(np.ones(1)))[0])

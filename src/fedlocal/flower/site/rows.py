@@ -1,0 +1,191 @@
+"""What a policy asks of a site's rows: how many there are, which columns are too rare, which rows matter to a gradient."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from fedlocal.core import AbstractProblem, Params
+from fedlocal.data.federated_data import SparseMatrix, SparseRows
+from fedlocal.data.moments import Moments
+from fedlocal.flower.site.policy import Policy, Refused
+from fedlocal.problems.data_problem import DataProblem
+from fedlocal.problems.linear import LeastSquares, LinearProblem, Logistic, MatrixSensing
+from fedlocal.problems.smooth_part import PooledMean
+from fedlocal.simulation.checkpoint import fingerprint
+
+CURVATURE = {Logistic: 1 / 4, LeastSquares: 2.0, MatrixSensing: 2.0}  # largest second derivative of the loss of a score
+
+
+def check_rows(policy: Policy, problem: AbstractProblem) -> None:
+    """Refuse a site with too few rows for its policy, or for the size of its model."""
+    sizes = problem.sizes()
+    if sizes is None:
+        return
+    rows, numbers = int(sizes[0]), sum(a.size for a in jax.tree.leaves(jax.eval_shape(problem.init, jax.random.key(0))))
+    if rows < policy.fewest_rows:
+        raise Refused(f"there are {rows} rows; fewest_rows of the policy is {policy.fewest_rows}", "fewest_rows")
+    if numbers > policy.most_parameters_per_row * rows:
+        raise Refused(
+            f"the model has {numbers} numbers for {rows} rows; most_parameters_per_row of the policy is "
+            f"{policy.most_parameters_per_row:g}",
+            "most_parameters_per_row",
+        )
+
+
+def rare_columns(policy: Policy, problem: AbstractProblem) -> np.ndarray:
+    """Places of the columns in which one row or a few differ from the usual value: their sums would tell on those rows."""
+    if not isinstance(problem, LinearProblem) or policy.smallest_cell <= 1:
+        return np.zeros(0, np.intp)
+    features = problem.data.arrays[0]
+    if isinstance(features, SparseMatrix):
+        values, columns = np.asarray(features.values), np.asarray(features.columns)
+        others = np.bincount(columns[values != 0], minlength=features.shape[1])  # the usual value is zero
+    else:
+        table = np.asarray(features).reshape(len(features), -1)
+        others = np.array([len(column) - np.unique(column, return_counts=True)[1].max() for column in table.T])
+    return np.flatnonzero((others > 0) & (others < policy.smallest_cell))
+
+
+def without_columns(problem: Any, places: np.ndarray) -> Any:
+    """The problem with zeros in these columns, which is their mean where they are standardised."""
+    if not places.size:
+        return problem
+    features = problem.data.arrays[0]
+    if isinstance(features, SparseMatrix):
+        kept = jnp.where(jnp.isin(features.columns, places), 0, features.values)
+        new = eqx.tree_at(lambda f: f.values, features, kept)
+    else:
+        flat = features.reshape(len(features), -1).at[:, places].set(0)
+        new = flat.reshape(features.shape)
+    return eqx.tree_at(lambda p: p.data.arrays[0], problem, new)
+
+
+def moments_without(moments: Moments, places: np.ndarray) -> Moments:
+    """Moments that say nothing of these columns."""
+    keep = np.ones(moments.present.size, bool)
+    keep[places[places < keep.size]] = False
+    return Moments(*(np.where(keep, field, 0.0) for field in moments))
+
+
+def check_point(policy: Policy, problem: AbstractProblem, x: Params, zero_loss: Callable[[], float]) -> None:
+    """Refuse a point at which a few rows make up the gradient, or at which the model is worse than no model.
+
+    Points far away, where most losses are flat or steep, single out rows; a run does not get there. For linear models; for
+    other problems with data the loss is not compared, since their zero model means nothing.
+    """
+    if not isinstance(problem, DataProblem):
+        return
+    with jax.enable_x64(True):
+        x = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), x)
+        loss, first, second = (float(a) for a in _row_sums(problem, x))
+        effective = _effective_rows(problem, first, second)
+        if not np.isfinite(effective) or effective < policy.fewest_rows:
+            raise Refused(
+                f"in effect {effective:.3g} rows make up the gradient at this point; fewest_rows of the policy is "
+                f"{policy.fewest_rows}",
+                "point",
+            )
+        if isinstance(problem, LinearProblem) and np.isfinite(policy.largest_loss):
+            nothing = zero_loss()
+            if nothing > 0 and not loss <= policy.largest_loss * nothing:
+                raise Refused(
+                    f"the loss is {loss:.3g} here and {nothing:.3g} for the zero model; largest_loss of the policy is "
+                    f"{policy.largest_loss:g}. Step sizes may be too large",
+                    "point",
+                )
+
+
+def zero_loss(problem: AbstractProblem) -> float:
+    """Return the loss of the model that is zero everywhere."""
+    return _row_sums_at_zero(problem)[0]
+
+
+def effective_rows_at_zero(problem: AbstractProblem) -> float:
+    """Return how many rows in effect make up the gradient at the zero model; inf for a problem without rows."""
+    if not isinstance(problem, DataProblem):
+        return np.inf
+    return _effective_rows(problem, *_row_sums_at_zero(problem)[1:])
+
+
+def _effective_rows(problem: DataProblem, first: float, second: float) -> float:
+    """n (mean ||g_i||)^2 / mean ||g_i||^2, which is n where all rows have gradients of the same length."""
+    rows = problem.data.num_examples
+    return rows * first**2 / second if second > 0 else rows
+
+
+def _row_sums_at_zero(problem: AbstractProblem) -> tuple[float, float, float]:
+    assert isinstance(problem, DataProblem)
+    with jax.enable_x64(True):
+        shapes = jax.eval_shape(problem.init, jax.random.key(0))
+        zero = jax.tree.map(lambda a: jnp.zeros(a.shape, jnp.float64), shapes)
+        loss, first, second = (float(a) for a in _row_sums(problem, zero))
+        return loss, first, second
+
+
+@jax.jit
+def _row_sums(problem: DataProblem, x: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Means over the rows of the loss, of the norm of a row's gradient, and of its square."""
+
+    def sums(examples: tuple[Any, ...], weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        losses = problem.losses(x, examples)
+        norms = _gradient_norms(problem, x, examples)
+        return jnp.sum(weights * losses), jnp.sum(weights * norms), jnp.sum(weights * norms**2)
+
+    n = problem.data.num_examples
+    return PooledMean(problem, jnp.full(n, 1 / n))(sums)
+
+
+def _gradient_norms(problem: DataProblem, x: Params, examples: tuple[Any, ...]) -> jax.Array:
+    """(B,) norms of the gradients of the rows' losses."""
+    if isinstance(problem, LinearProblem):
+        features, targets = examples
+        slopes = problem.score_loss.slope(problem.scores(x, features), targets)
+        values = features.values if isinstance(features, SparseRows) else features
+        squares = jnp.sum(values.reshape(values.shape[0], -1) ** 2, axis=1) + problem.intercept
+        return jnp.sqrt(jnp.sum(slopes.reshape(slopes.shape[0], -1) ** 2, axis=1) * squares)
+
+    def norm(example: tuple[Any, ...]) -> jax.Array:
+        one = jax.tree.map(lambda a: a[None], example)
+        g = jax.grad(lambda x: jnp.sum(problem.losses(x, one)))(x)
+        return jnp.sqrt(sum(jnp.sum(a**2) for a in jax.tree.leaves(g)))
+
+    return jax.lax.map(norm, examples)
+
+
+def curvature(problem: AbstractProblem) -> float:
+    """The largest curvature of a site's loss, the smoothness of F_m: c lambda_max([X 1]'[X 1] / n) + l2."""
+    if type(problem) not in CURVATURE:
+        raise Refused(f"{type(problem).__name__} has no known curvature; give the step size")
+    assert isinstance(problem, LinearProblem)
+    features, n = problem.data.arrays[0], problem.data.num_examples
+    if isinstance(features, SparseMatrix):
+        parts = (np.asarray(features.values, np.float64), np.asarray(features.columns), np.asarray(features.row_starts))
+        matrix: Any = scipy.sparse.csr_array(parts, shape=features.shape)
+    else:
+        matrix = np.asarray(features, np.float64).reshape(n, -1)
+    if problem.intercept:
+        ones = np.ones((n, 1))
+        matrix = scipy.sparse.hstack([matrix, ones]).tocsr() if scipy.sparse.issparse(matrix) else np.c_[matrix, ones]
+    top = _largest_singular_value(matrix) ** 2 / n
+    return CURVATURE[type(problem)] * top + float(0.0 if problem.l2 is None else problem.l2)
+
+
+def _largest_singular_value(matrix: Any) -> float:
+    if not scipy.sparse.issparse(matrix):
+        return float(np.linalg.norm(matrix, 2))
+    if min(matrix.shape) <= 2:
+        return float(np.linalg.norm(matrix.toarray(), 2))
+    start = np.ones(min(matrix.shape))
+    return float(scipy.sparse.linalg.svds(matrix, k=1, v0=start, return_singular_vectors=False, tol=1e-6)[0]) * (
+        1 + 1e-6
+    )
+
+
+def content_of(problem: AbstractProblem) -> str:
+    """A hash of a site's data."""
+    return fingerprint(jax.tree.leaves(problem.data) if isinstance(problem, DataProblem) else problem)

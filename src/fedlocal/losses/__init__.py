@@ -1,0 +1,46 @@
+"""Losses of scores: value, derivatives, their bounds, and the conjugate, once, for NumPy and for JAX arrays.
+
+A new loss is a file in this folder and a row in `LOSSES`; the regression estimators then take it by its name.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fedlocal.losses.logistic import LogisticLoss
+from fedlocal.losses.score_loss import ScoreLoss, UnivariateLoss
+from fedlocal.losses.softmax import SoftmaxLoss
+from fedlocal.losses.squares import SquaredLoss
+
+LOSSES: dict[str, Callable[..., ScoreLoss]] = {
+    "squares": SquaredLoss,  # (s - b)^2
+    "half_squares": partial(SquaredLoss, 0.5),  # (s - b)^2 / 2
+    "logistic": LogisticLoss,
+    "softmax": SoftmaxLoss,  # takes the number of classes
+}
+
+__all__ = ["LOSSES", "LogisticLoss", "ScoreLoss", "SoftmaxLoss", "SquaredLoss", "UnivariateLoss", "regression_loss"]
+
+
+def regression_loss(owner: str, loss: Any) -> ScoreLoss:
+    """Return a loss of targets that are numbers, by its name in `LOSSES` or as it is.
+
+    Args:
+        owner: who asks, for messages.
+        loss: a name, or a `ScoreLoss`.
+
+    >>> regression_loss("model", "half_squares")
+    SquaredLoss(factor=0.5)
+    """
+    made = {name: make() for name, make in LOSSES.items() if _targets(make) == "numbers"}
+    found = made.get(loss) if isinstance(loss, str) else loss
+    if not isinstance(found, ScoreLoss) or found.targets != "numbers":
+        raise ValueError(
+            f"{owner}: loss must be one of {', '.join(map(repr, made))}, or a ScoreLoss of numbers, got {loss!r}"
+        )
+    return found
+
+
+def _targets(make: Any) -> str:
+    loss: Any = make.func if isinstance(make, partial) else make
+    return loss.targets

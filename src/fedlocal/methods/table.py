@@ -1,0 +1,193 @@
+"""The table of methods: one row per method, which studies, figures, deployments, advice and estimators read.
+
+To add a method to all of them, add its row.
+"""
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+
+from fedlocal.core import LocalMethod, Regularizer, Scalar, Zero
+from fedlocal.methods.accelerated_proximal_gradient import AcceleratedProximalGradient
+from fedlocal.methods.fed_ac import FedAc
+from fedlocal.methods.fed_avg import FedAvg
+from fedlocal.methods.fed_dual_avg import FedDualAvg
+from fedlocal.methods.fed_mid import FedMiD
+from fedlocal.methods.fed_prox import FedProx
+from fedlocal.methods.minibatch_ac_sgd import MinibatchAcSGD
+from fedlocal.methods.minibatch_sgd import MinibatchSGD
+from fedlocal.methods.scaffold import Scaffold
+from fedlocal.methods.subgradient_fed_avg import SubgradientFedAvg
+from fedlocal.util import checks
+
+
+@dataclass(frozen=True)
+class MethodArguments:
+    """What the methods of the table are made from; each takes what it needs."""
+
+    step_size: Scalar  # of the clients; of the server where clients only send gradients
+    server_step_size: Scalar = 1.0
+    _: KW_ONLY
+    local_steps: int = 1
+    strong_convexity: Scalar = 0.0
+    proximity: Scalar | None = None  # mu of FedProx, which has no usual value
+    regularizer: Regularizer = Zero()  # noqa: RUF009  (frozen)
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """A method under all its names, with how it is made and drawn."""
+
+    key: str  # in configurations, on the command line and in file names
+    label: str  # in tables and figures
+    make: Callable[[MethodArguments], LocalMethod]
+    color: str
+    marker: str = "o"
+    largest_step: float | None = None  # the largest step size times L for which its theorems hold
+    composite: bool = False  # it takes a regulariser
+    accelerated: bool = False  # it needs a modulus of strong convexity
+    needs: tuple[str, ...] = ()  # arguments without a usual value, which a study does not give
+
+    def largest_step_size(self, smoothness: float) -> float:
+        """The largest client step size for which the theorems of the method hold, for L-smooth losses."""
+        if self.largest_step is None:
+            raise ValueError(f"{self.label}: no theorem says which step size is the largest")
+        return self.largest_step / float(checks.number(self.label, "smoothness", smoothness, above=0))
+
+
+def _fed_dual_avg(n: MethodArguments) -> LocalMethod:
+    return FedDualAvg(n.step_size, n.server_step_size, n.regularizer)
+
+
+def _fed_dual_avg_osp(n: MethodArguments) -> LocalMethod:
+    return FedDualAvg(n.step_size, n.server_step_size, n.regularizer, prox_on_clients=False)
+
+
+def _fed_mid(n: MethodArguments) -> LocalMethod:
+    return FedMiD(n.step_size, n.server_step_size, n.regularizer)
+
+
+def _fed_mid_osp(n: MethodArguments) -> LocalMethod:
+    return FedMiD(n.step_size, n.server_step_size, n.regularizer, prox_on_clients=False)
+
+
+def _fed_prox(n: MethodArguments) -> LocalMethod:
+    if n.proximity is None:
+        raise ValueError("FedProx: proximity has no default; give MethodArguments(..., proximity=mu)")
+    return FedProx(n.step_size, n.proximity, n.server_step_size)
+
+
+def _fed_ac_one(n: MethodArguments) -> LocalMethod:
+    return FedAc.one(step_size=n.step_size, strong_convexity=n.strong_convexity, local_steps=n.local_steps)
+
+
+def _fed_ac_two(n: MethodArguments) -> LocalMethod:
+    return FedAc.two(step_size=n.step_size, strong_convexity=n.strong_convexity, local_steps=n.local_steps)
+
+
+def _fed_ac_vanilla(n: MethodArguments) -> LocalMethod:
+    return FedAc.vanilla(step_size=n.step_size, strong_convexity=n.strong_convexity)
+
+
+ROWS = (
+    MethodRow(
+        "fed_avg",
+        "FedAvg",
+        lambda n: FedAvg(n.step_size, n.server_step_size),
+        "#c8553d",
+        "s",
+        largest_step=1 / 4,  # thm:fedavg:2o:ub, thm:fedavg:3o:ub
+    ),
+    MethodRow(
+        "fed_ac_one",
+        "FedAc-I",
+        _fed_ac_one,
+        "#0b6e4f",
+        largest_step=1.0,  # fedaci:full
+        accelerated=True,
+    ),
+    MethodRow(
+        "fed_ac_two",
+        "FedAc-II",
+        _fed_ac_two,
+        "#2a9d8f",
+        "P",
+        largest_step=1.0,  # fedacii:a1:full, fedacii:a2
+        accelerated=True,
+    ),
+    MethodRow("fed_ac_vanilla", "FedAc-vanilla", _fed_ac_vanilla, "#e9b44c", "D", accelerated=True),
+    MethodRow(
+        "fed_dual_avg",
+        "FedDualAvg",
+        _fed_dual_avg,
+        "#0b6e4f",
+        largest_step=1 / 4,  # thm:1, thm:2
+        composite=True,
+    ),
+    MethodRow("fed_dual_avg_osp", "FedDualAvg-OSP", _fed_dual_avg_osp, "#7fb685", "P", composite=True),
+    MethodRow(
+        "fed_mid",
+        "FedMiD",
+        _fed_mid,
+        "#c8553d",
+        "s",
+        largest_step=1 / 4,  # as for FedDualAvg; small_lr, its only theorem, is about the limit of small steps
+        composite=True,
+    ),
+    MethodRow("fed_mid_osp", "FedMiD-OSP", _fed_mid_osp, "#e9b44c", "D", composite=True),
+    MethodRow(
+        "subgradient_fed_avg",
+        "SubgradientFedAvg",
+        lambda n: SubgradientFedAvg(n.step_size, n.regularizer, n.server_step_size),
+        "#7d5ba6",
+        "X",
+        composite=True,
+    ),
+    MethodRow(
+        "minibatch_ac_sgd",
+        "MB-AC-SGD",
+        lambda n: MinibatchAcSGD(n.step_size, n.strong_convexity),
+        "#3d5a80",
+        "^",
+        accelerated=True,
+    ),
+    MethodRow("minibatch_sgd", "MB-SGD", lambda n: MinibatchSGD(n.step_size), "#98c1d9", "v"),
+    MethodRow("scaffold", "SCAFFOLD", lambda n: Scaffold(n.step_size, n.server_step_size), "#8a5a44", "<"),
+    MethodRow("fed_prox", "FedProx", _fed_prox, "#d88c9a", ">", needs=("proximity",)),
+    MethodRow(
+        "accelerated_proximal_gradient",
+        "AcceleratedProximalGradient",
+        lambda n: AcceleratedProximalGradient(n.step_size, n.regularizer),
+        "#3d5a80",
+        "^",
+        largest_step=1.0,
+        composite=True,
+    ),
+)
+METHODS = {row.key: row for row in ROWS}
+
+
+def method_row(owner: str, name: str) -> MethodRow:
+    """The row of a method, by its key or its label.
+
+    >>> method_row("example", "FedAc-I").key, method_row("example", "fed_ac_one").label
+    ('fed_ac_one', 'FedAc-I')
+    """
+    found = METHODS.get(name) or next((row for row in ROWS if row.label == name), None)
+    if found is None:
+        raise ValueError(f"{owner}: there is no method {name!r} in the table; there are: {', '.join(METHODS)}")
+    return found
+
+
+def largest_step_size(method: str, smoothness: float) -> float:
+    """The largest client step size for which the theorems of a method hold, for losses of clients that are L-smooth.
+
+    With stochastic gradients smaller ones may do better: see `fl.advise`.
+
+    Args:
+        method: a key or label of the table, such as "fed_avg" or "fed_dual_avg".
+        smoothness: L.
+
+    >>> largest_step_size("fed_dual_avg", smoothness=2.0)
+    0.125
+    """
+    return method_row("largest_step_size", method).largest_step_size(smoothness)

@@ -1,0 +1,150 @@
+"""Checkpoints: a run's state in one file, written atomically, free of pickle."""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedlocal.util import serialization
+from fedlocal.util.files import check_writable, write_atomically
+
+HEADER = {"identity": dict, "rounds": int, "extra": dict}  # what the header of a checkpoint has, by type
+
+
+class Checkpoint:
+    """A file that a run writes from time to time, and continues from if it exists.
+
+    Args:
+        path: the file.
+        identity: values that identify the run (method, problem, plan); a run with other values cannot continue from the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]):
+        self.path, self.identity = Path(path), json.loads(json.dumps(identity))
+
+    def load(self, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
+        """Return (rounds done, state, extra) from the file, or None if there is no file yet."""
+        read = self.read()
+        if read is None:
+            return None
+        header, arrays = read
+        try:
+            state = serialization.from_arrays(arrays, like)
+        except ValueError as error:
+            raise self._foreign(error) from None
+        return header["rounds"], state, header["extra"]
+
+    def read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+        """Return header and arrays of the file, or None if there is no file; raise a ValueError if it belongs to another run."""
+        if not self.path.exists():
+            return None
+        try:
+            header, arrays = _read(self.path)
+        except Exception as error:  # foreign bytes fail in many ways inside zipfile, numpy and json
+            raise self._foreign(error) from None
+        for key, value in self.identity.items():
+            if header["identity"].get(key) != value:
+                was = header["identity"].get(key)
+                raise ValueError(
+                    f"checkpoint: {self.path} belongs to another run: {key} was {was}, now {value}; use another file"
+                )
+        return header, arrays
+
+    @contextmanager
+    def resuming(self) -> Iterator[None]:
+        """Raise that the file is not a checkpoint if the body does not find what it needs in `extra`."""
+        try:
+            yield
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise self._foreign(error) from None
+
+    def _foreign(self, error: Exception) -> ValueError:
+        return ValueError(f"checkpoint: {self.path} is not a checkpoint of fedlocal ({error})")
+
+    def check_writable(self) -> None:
+        """Raise an OSError if the file cannot be written: before the run and not after it."""
+        check_writable(self.path, "give checkpoint= a file in a folder that can be written")
+
+    def save(self, rounds: int, state: Any, extra: dict[str, Any]) -> None:
+        """Replace the file in one step, so that a process that is killed leaves the old or the new one."""
+        header = json.dumps({"identity": self.identity, "rounds": rounds, "extra": extra})
+        arrays = {f"state/{name}": array for name, array in serialization.to_arrays(state).items()}
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, header=np.array(header), **arrays)
+        write_atomically(self.path, buffer.getvalue())
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return header and arrays of a file that may hold anything."""
+    with path.open("rb") as opened:
+        file = np.load(opened, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        header = json.loads(str(file["header"]))
+        arrays = {name.removeprefix("state/"): file[name] for name in file.files if name != "header"}
+    if not isinstance(header, dict):
+        raise ValueError("its header is not an object")
+    for name, kind in HEADER.items():
+        if type(header.get(name)) is not kind:
+            raise ValueError(f"its header has no {name} of type {kind.__name__}")
+    if header["rounds"] < 0:
+        raise ValueError(f"its header says {header['rounds']} rounds")
+    return header, arrays
+
+
+def fingerprint(thing: Any) -> str:
+    """Return a short hash of a problem or a method: of every number, and of the code of every function."""
+    digest = hashlib.blake2b(digest_size=16)
+    _feed(digest, thing, {})
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, thing: Any, seen: dict[int, Any]) -> None:
+    if isinstance(thing, (np.ndarray, np.generic, jax.Array)):
+        array = np.ascontiguousarray(thing)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+        return
+    if isinstance(thing, (str, bytes, int, float, complex, bool, type(None))):
+        digest.update(f"{type(thing).__name__}{thing!r}".encode())
+        return
+    if id(thing) in seen:
+        digest.update(f"again {list(seen).index(id(thing))}".encode())
+        return
+    seen[id(thing)] = thing  # kept, so that nothing else gets its id
+    digest.update(type(thing).__qualname__.encode())  # not its module, so that a class may move
+    if isinstance(thing, CodeType):
+        parts: Any = (thing.co_code, thing.co_consts, thing.co_names)
+    elif isinstance(thing, FunctionType):
+        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        parts = (thing.__qualname__, thing.__code__, thing.__defaults__, thing.__kwdefaults__, cells)
+    elif isinstance(thing, (type, ModuleType)):
+        parts = (thing.__name__,)
+    elif isinstance(thing, MethodType):
+        parts = (thing.__self__, thing.__func__)
+    elif hasattr(thing, "__wrapped__"):  # jitted functions and the like
+        parts = (thing.__wrapped__,)
+    elif isinstance(thing, (set, frozenset)):
+        parts = sorted(fingerprint(part) for part in thing)
+    elif isinstance(thing, partial):
+        parts = (thing.func, thing.args, thing.keywords)
+    elif isinstance(thing, dict):
+        parts = [part for item in thing.items() for part in item]
+    elif isinstance(thing, (list, tuple)):
+        parts = thing
+    elif is_dataclass(thing):
+        parts = [getattr(thing, f.name) for f in fields(thing)]
+    else:
+        parts = [vars(thing)] if hasattr(thing, "__dict__") else ()
+    for part in parts:
+        _feed(digest, part, seen)

@@ -1,0 +1,93 @@
+"""One client's part of a round: begin, local steps, end.
+
+`simulate` runs `begin`, `step` and the method's `finish` for all clients of a round side by side, a site runs them with a
+clock beside them; `client_round` is all of it for one client.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedlocal.core import AbstractProblem, Client, LocalMethod
+from fedlocal.simulation.plan import Plan
+
+Step = Callable[[Any, Any], Any]  # (k, client state) -> client state
+Iterate = Callable[[Step, Any, Any], tuple[Any, Any]]  # (step, first state, steps) -> (last state, states to return)
+
+
+class ClientRound(NamedTuple):
+    """What a client's round results in."""
+
+    message: Any  # for the server
+    memory: Any  # kept until the client takes part again
+    states: Any = None  # those that the client went through, as `iterate` returns them
+
+
+def begin(
+    method: LocalMethod, plan: Plan, sent: Any, memory: Any, client: jax.Array, number: jax.Array | int
+) -> tuple[Client, Any]:
+    """Return the client's state when round `number` begins, and all that it draws for the round."""
+    return method.start(sent, memory), plan.draws(plan.round_key(number), client)
+
+
+def step(
+    problem: AbstractProblem,
+    method: LocalMethod,
+    plan: Plan,
+    client: jax.Array,
+    draws: Any,
+    k: jax.Array | int,
+    state: Client,
+) -> Client:
+    """Return the client's state after its local step k."""
+    if plan.batch_size is None:
+        return method.step(state, lambda x: problem.full_gradient(x, client))
+    return method.step(state, lambda x: problem.gradient(x, plan.batch(draws, client, k)))
+
+
+def last_state(step: Step, state: Client, steps: jax.Array | int) -> tuple[Client, None]:
+    """Take the steps in a compiled loop; return the last state alone."""
+    return jax.lax.fori_loop(0, steps, step, state), None
+
+
+def all_states(step: Step, state: Client, steps: int) -> tuple[Client, Client]:
+    """Take the steps in a compiled loop; return the last state, and all of them stacked (steps + 1, ...)."""
+
+    def one(state: Client, k: jax.Array) -> tuple[Client, Client]:
+        moved = step(k, state)
+        return moved, moved
+
+    last, after = jax.lax.scan(one, state, jnp.arange(steps))
+    return last, jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), state, after)
+
+
+def client_round(
+    problem: AbstractProblem,
+    method: LocalMethod,
+    plan: Plan,
+    sent: Any,
+    memory: Any,
+    client: jax.Array,
+    number: jax.Array | int,
+    iterate: Iterate = last_state,
+) -> ClientRound:
+    """Run one client's part of a round.
+
+    Args:
+        problem: the losses of the clients.
+        method: the method.
+        plan: the `Plan` of the run, which draws the minibatches.
+        sent: what the server broadcast.
+        memory: what the client kept when it last took part.
+        client: its number.
+        number: the number of the round, from 0.
+        iterate: how the local steps are taken and which states are returned: `last_state`, `all_states`, or another
+            function of (step, first state, number of steps).
+    """
+    state, draws = begin(method, plan, sent, memory, client, number)
+    steps = plan.most_steps if plan.equal_steps else plan.steps[client]
+    last, states = iterate(partial(step, problem, method, plan, client, draws), state, steps)
+    return ClientRound(*method.finish(sent, last), states)

@@ -1,0 +1,135 @@
+"""Engines: what runs the rounds of one run. The compiled JAX program, or the fused kernels for linear models."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal, Protocol, cast, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from fedlocal.core import LocalMethod, Params
+from fedlocal.metrics import losses_in_float64
+from fedlocal.simulation.kernels.engine import LinearEngine
+from fedlocal.simulation.mesh import OnMesh, everywhere, replicate
+from fedlocal.simulation.plan import COHORT_BLOCK
+from fedlocal.simulation.rounds import RunInputs, RunState, cohort_of, run_round
+from fedlocal.simulation.run import Run
+from fedlocal.util import checks
+
+EngineName = Literal["auto", "jax", "linear"]
+ENGINES: tuple[str, ...] = get_args(EngineName)
+
+
+class Engine(Protocol):
+    """Runs rounds and evaluates losses."""
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """What the provenance of a result says of the engine; "engine" is its name."""
+        ...
+
+    def advance(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
+        """Run at most `wanted` rounds from round `done`; return the state and how many rounds there were."""
+        ...
+
+    def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
+        """Return F in float64 at points that are stacked along the first axis of every array."""
+        ...
+
+
+class JaxEngine:
+    """Rounds as one compiled loop, on one device or on those of a mesh."""
+
+    def __init__(self, inputs: RunInputs, mesh: Mesh | None = None):
+        self.inputs, self.mesh, self.plan = inputs, mesh, inputs.plan
+        self.run_rounds = self._run_rounds
+        if mesh is not None:
+            total, fixed = inputs.total_steps, replicate(mesh, inputs._replace(total_steps=None))
+            self.inputs, self.run_rounds = fixed._replace(total_steps=total), OnMesh(mesh, self._run_rounds)
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        return {"engine": "jax"} | ({} if self.mesh is None else {"devices": self.mesh.size})
+
+    def advance(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
+        return self.run_rounds(state, done, wanted)
+
+    def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
+        return losses_in_float64(self.inputs.problem, points, loss_weights)
+
+    def _run_rounds(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
+        cohorts, count = None, wanted
+        if not self.plan.full_participation:
+            cohorts, count = self.plan.cohorts(done // COHORT_BLOCK), min(wanted, COHORT_BLOCK - done % COHORT_BLOCK)
+        return jax.block_until_ready(_advance(self.inputs, state, cohorts, done, count, self.mesh)), count
+
+
+class KernelEngine:
+    """The fused kernels for linear models, for one run."""
+
+    def __init__(self, run: Run):
+        self.linear = LinearEngine(cast(Any, run.problem), [run.method], run.plan, run.x0)
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        return {"engine": "linear"}
+
+    def advance(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
+        states, count = self.linear.advance(jax.tree.map(lambda a: np.asarray(a)[None], state), done, wanted)
+        return jax.tree.map(lambda a: a[0], states), count
+
+    def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
+        return self.linear.losses(points, loss_weights)
+
+
+def engine_for(owner: str, engine: str, run: Run, mesh: Mesh | None) -> Engine:
+    """Return the engine of one run."""
+    if engine_name(owner, engine, run, [run.method], mesh) == "linear":
+        return KernelEngine(run)
+    return JaxEngine(run.inputs, mesh)
+
+
+def engine_name(
+    owner: str, engine: str, run: Run, methods: Sequence[LocalMethod], mesh: Mesh | None = None
+) -> Literal["jax", "linear"]:
+    """Return which engine runs these methods, which share a run: "linear" where the fused kernels apply, else "jax"."""
+    checks.choice(owner, "engine", engine, ENGINES)
+    against = "jax was asked for" if engine == "jax" else None
+    if mesh is not None:
+        against = "its kernels run on the cores of one machine, not on a mesh"
+    elif run.shadow is not None:
+        against = "a shadow looks at every local step, and its kernels show only what is between rounds"
+    elif run.average is not None and run.average.between_rounds:
+        against = "its kernels keep no average"
+    if against is None:
+        against = LinearEngine.reason_against(
+            run.problem, methods, run.plan, run.x0, run.together, asked=engine == "linear"
+        )
+    if engine == "linear" and against is not None:
+        raise ValueError(f"{owner}: engine='linear' does not apply: {against}; use engine='auto' or 'jax'")
+    return "linear" if against is None else "jax"
+
+
+@partial(jax.jit, static_argnames="mesh")
+def _advance(
+    inputs: RunInputs,
+    state: RunState,
+    cohorts: jax.Array | np.ndarray | None,
+    first: int,
+    count: int,
+    mesh: Mesh | None = None,
+) -> RunState:
+    """Run `count` rounds from round `first`. The count is an argument, so that one program serves every cut of a run."""
+
+    def more(carry: tuple[jax.Array, RunState]) -> jax.Array:
+        return (carry[0] < count) & (carry[1].diverged < 0)
+
+    def one(carry: tuple[jax.Array, RunState]) -> tuple[jax.Array, RunState]:
+        i, state = carry
+        r = first + i
+        return i + 1, run_round(inputs, state, cohort_of(inputs.plan, cohorts, r), r, mesh)
+
+    _, last = jax.lax.while_loop(more, one, (jnp.zeros((), jnp.int32), state))
+    return last if mesh is None else everywhere(mesh, last)

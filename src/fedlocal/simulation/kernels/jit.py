@@ -1,0 +1,48 @@
+"""Compiled loops, kept on disk between processes under a name that says what they were made from.
+
+Numba by itself keeps them beside each source file and looks at that file alone, so that a change in another file, or another
+version of fedlocal in the same place, could bring back old code.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+SOURCES = ("jit", "simd", "buffers", "unchecked", "barrier", "threefry", "local_steps", "frozen_gradient", "rounds")
+FAST = {"contract", "reassoc", "nsz", "arcp"}  # nan and inf are what they are
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": FAST, "error_model": "numpy"}
+
+
+def _directory() -> Path:
+    contents = [numba.__version__.encode(), *((Path(__file__).parent / f"{name}.py").read_bytes() for name in SOURCES)]
+    digest = hashlib.sha256(b"\0".join(contents)).hexdigest()[:16]
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # nobody's home
+        cache = Path(tempfile.gettempdir())
+    return Path(numba.config.CACHE_DIR or cache / "fedlocal") / f"kernels-{digest}"  # pyright: ignore
+
+
+DIRECTORY = str(_directory())
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A function that becomes part of the loops that call it for every column: passing arrays costs more than its work."""
+    return numba.njit(inline="always")(function)
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """A function that Numba compiles when it is first called with arguments of some types."""
+    without_cache: dict[str, Any] = {**OPTIONS, "cache": False}
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, DIRECTORY  # pyright: ignore
+    try:
+        return numba.njit(**OPTIONS)(function)
+    except RuntimeError:  # there is no place that can be written: compile in every process
+        return numba.njit(**without_cache)(function)
+    finally:
+        numba.config.CACHE_DIR = before  # pyright: ignore

@@ -1,0 +1,171 @@
+"""loop: the same contract in plain Python, one client after the other, every message passed through bytes.
+
+It compiles nothing and is slow. It is the twin that `simulate` is tested against, the place to put a breakpoint, and the
+proof that a method can be deployed: a client sees only what the server sent, its own data and its own memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal.core import AbstractProblem, Client, LocalMethod, Memory, Params, Round
+from fedlocal.metrics import losses_in_float64
+from fedlocal.simulation.averages import Average, AverageName
+from fedlocal.simulation.clients import ClientRound, Step, client_round
+from fedlocal.simulation.discrepancy import message_fields, message_spread
+from fedlocal.simulation.driver import Saver, drive
+from fedlocal.simulation.progress import RunProgress
+from fedlocal.simulation.recorder import MetricLike
+from fedlocal.simulation.result import Result
+from fedlocal.simulation.rounds import Running, RunState
+from fedlocal.simulation.run import Run
+from fedlocal.simulation.sampling import Sampling, Weights
+from fedlocal.simulation.shadow import Shadow, ShadowRecorder
+from fedlocal.util import serialization
+from fedlocal.util.progress import ProgressBar
+
+
+def loop(
+    problem: AbstractProblem,
+    method: LocalMethod,
+    *,
+    rounds: int,
+    local_steps: int | Sequence[int] | None = None,
+    local_epochs: int | None = None,
+    batch_size: int | None = None,
+    clients_per_round: int | None = None,
+    weights: Weights = "uniform",
+    seed: int = 0,
+    x0: Params | None = None,
+    eval_every: int = 1,
+    metrics: Sequence[MetricLike] = (),
+    progress: bool = True,
+    average: AverageName | Average | None = None,
+    shadow: Shadow | None = None,
+) -> Result:
+    """Run a federated method as `simulate` does, step by step in plain Python. Arguments as there.
+
+    >>> import fedlocal as fl
+    >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
+    >>> result = fl.loop(problem, fl.methods.FedAvg(client_step_size=0.2), rounds=40, local_steps=1)
+    >>> round(float(result.x[0]), 4)
+    0.75
+    """
+    run = Run.make(
+        problem,
+        method,
+        sampling=Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed),
+        rounds=rounds,
+        eval_every=eval_every,
+        x0=x0,
+        metrics=metrics,
+        average=average,
+        shadow=shadow,
+        owner="loop",
+    )
+    shadows = None if shadow is None else ShadowRecorder.make("loop", run.problem, run.method, run.plan, shadow)
+    engine = PlainEngine(run, shadows)
+    first = RunProgress(run, engine, run.first_state()._replace(memory={}))
+    bar = ProgressBar(type(method).__name__, run.rounds, progress)
+    last = drive(first, run.schedule, Saver(None), bar)
+    if shadows is not None:
+        engine.watch_end(shadows, last.done, last.state)
+    return replace(last, shadow=shadows).result()
+
+
+@dataclass(frozen=True)
+class PlainEngine:
+    """Rounds in plain Python. The memory of its states is a dict of those clients that took part."""
+
+    run: Run
+    shadows: ShadowRecorder | None
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        return {"engine": "loop"}
+
+    def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
+        return losses_in_float64(self.run.problem, points, loss_weights)
+
+    def advance(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
+        """Run one round."""
+        run, method, plan, r = self.run, self.run.method, self.run.plan, done
+        cohort = plan.cohort(r)
+        p = np.asarray(plan.normalized_weights(jnp.asarray(cohort)))
+        clients = self._clients(state, r)
+        states = [client.states for client in clients]
+        if self.shadows is not None and self.shadows.due(r):
+            self.shadows.record(r, _stacked(states), p)
+        messages = [serialization.from_bytes(serialization.to_bytes(c.message), c.message) for c in clients]
+        mean_message = _mean(messages, p)
+        server = method.update(state.server, mean_message, Round(r, len(cohort) / plan.num_clients))
+        running = state.running
+        if run.average is not None and running is not None:
+            running = self._average(run.average, running, states, server, p, r)
+        spread = state.discrepancy
+        if spread is not None:
+            stacked = jax.tree.map(lambda *a: jnp.stack(a), *messages)
+            spread = message_spread(message_fields(method, run.x0), stacked, mean_message, jnp.asarray(p))
+        finite = all(np.isfinite(a).all() for a in jax.tree.leaves(server))
+        memory = state.memory | {m: client.memory for m, client in zip(cohort.tolist(), clients, strict=True)}
+        return RunState(server, memory, running, spread, jnp.asarray(-1 if finite else r + 1)), 1
+
+    def _clients(self, state: RunState, r: int) -> list[ClientRound]:
+        """Run the clients of round r, each from the bytes that the server sent."""
+        run, results = self.run, []
+        shown = run.method.broadcast(state.server)
+        sent = serialization.to_bytes(shown)
+        for m in run.plan.cohort(r).tolist():
+            received, client = serialization.from_bytes(sent, shown), jnp.asarray(m, jnp.int32)
+            memory = self._memory(state, m)
+            results.append(
+                client_round(run.problem, run.method, run.plan, received, memory, client, r, iterate=_states_one_by_one)
+            )
+        return results
+
+    def _memory(self, state: RunState, client: int) -> Memory:
+        return state.memory[client] if client in state.memory else self.run.method.init_memory(self.run.x0)
+
+    def _average(
+        self, average: Average, running: Running, states: list[list[Any]], server: Any, p: np.ndarray, r: int
+    ) -> Running:
+        """Return the running average after round r, from the states of the clients and the new one of the server."""
+        method, plan, rounds = self.run.method, self.run.plan, self.run.rounds
+        steps, key = plan.most_steps, jax.random.key(plan.seed)
+        if average.between_rounds:
+            return running.add(method.solution(server), *average.keep_and_gain(jnp.asarray(r), rounds * steps, key))
+        for k in range(steps):
+            now = [each[k + 1 if average.after_step else k] for each in states]
+            keep, gain = average.keep_and_gain(jnp.asarray(r * steps + k), rounds * steps, key)
+            running = running.add(method.primal(_mean(now, p)), keep, gain)
+        return running
+
+    def watch_end(self, shadows: ShadowRecorder, r: int, state: RunState) -> None:
+        """Record the states that clients would start from after r rounds."""
+        method, cohort = self.run.method, self.run.plan.cohort(r)
+        sent, p = method.broadcast(state.server), self.run.plan.normalized_weights(jnp.asarray(cohort))
+        starts = [[method.start(sent, self._memory(state, m))] for m in cohort.tolist()]
+        shadows.record(r, _stacked(starts), p)
+
+
+def _states_one_by_one(step: Step, state: Client, steps: Any) -> tuple[Client, list[Client]]:
+    """Take the steps without compiling; return the last state and a list of all."""
+    states = [state]
+    for k in range(int(steps)):
+        states.append(step(k, states[-1]))
+    return states[-1], states
+
+
+def _stacked(states: list[list[Any]]) -> Any:
+    """Stack the states of each client, a list each, to arrays (steps, clients, ...)."""
+    rows = [jax.tree.map(lambda *a: np.stack(a), *each) for each in states]
+    return jax.tree.map(lambda *a: np.stack(a, axis=1), *rows)
+
+
+def _mean(trees: list[Any], p: np.ndarray) -> Any:
+    with np.errstate(all="ignore"):  # divergence is reported, not warned about
+        return jax.tree.map(lambda *arrays: sum(w * np.asarray(a) for w, a in zip(p, arrays, strict=True)), *trees)

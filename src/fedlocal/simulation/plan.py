@@ -1,0 +1,173 @@
+"""Plan: the clients, local steps and minibatches of every round.
+
+All of it is a function of one integer seed, the round and the client, so every engine draws the same.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal.core import AbstractProblem, Batch, static
+from fedlocal.simulation.sampling import WEIGHTS, Sampling, local_work
+from fedlocal.util import checks
+
+COHORT_BLOCK = 64  # rounds whose clients are drawn together
+SMALL_CLIENT = 2**16  # examples
+
+
+class Draws(NamedTuple):
+    """The minibatches of a client's round."""
+
+    rows: jax.Array  # (K, B) rows of the data
+    weights: jax.Array | None  # (K, B); None where all minibatches are full
+
+
+class Plan(eqx.Module):
+    """The checked `Sampling` of a run on one problem, and the functions that draw from its seed."""
+
+    seed: int  # an argument of compiled programs, so that all seeds share one
+    starts: jax.Array | None  # (M,) first row of each client
+    sizes: jax.Array | None  # (M,) examples of each client
+    steps: jax.Array  # (M,) local steps of each client in a round
+    mean_weights: jax.Array  # (M,) weight of each client in the mean, before normalising over a round's clients
+    first: int  # number of the first client here among all clients: a site that runs alone draws the same as in a simulation
+    num_clients: int = static()
+    clients_per_round: int = static()
+    batch_size: int | None = static()
+    epochs: int | None = static()
+    largest: int = static()
+    most_steps: int = static()
+    equal_steps: bool = static()
+    ragged_batches: bool = static()
+
+    @classmethod
+    def make(cls, problem: AbstractProblem, sampling: Sampling, owner: str = "simulate") -> "Plan":
+        """Check the sampling of a run against its problem."""
+        batch_size, weights = sampling.batch_size, sampling.weights
+        clients, sizes, starts = problem.num_clients, problem.sizes(), problem.starts()
+        given, local_epochs = local_work(owner, sampling.local_steps, sampling.local_epochs, clients)
+        if batch_size is not None:
+            batch_size = checks.whole(owner, "batch_size", batch_size)
+        if local_epochs is None:
+            steps = np.array(given)
+        elif sizes is None:
+            raise ValueError(f"{owner}: {type(problem).__name__} has no examples to go through; give local_steps")
+        else:
+            steps = local_epochs * (np.ones_like(sizes) if batch_size is None else -(-sizes // batch_size))
+        checks.choice(owner, "weights", weights, WEIGHTS)
+        if weights == "examples" and sizes is None:
+            raise ValueError(
+                f"{owner}: weights='examples' needs examples; {type(problem).__name__} has none, use 'uniform'"
+            )
+        per_round = clients if sampling.clients_per_round is None else sampling.clients_per_round
+        epochs = local_epochs if batch_size is not None else None
+        return cls(
+            starts=None if starts is None else jnp.asarray(starts),
+            sizes=None if sizes is None else jnp.asarray(sizes),
+            steps=jnp.asarray(steps, jnp.int32),
+            mean_weights=jnp.asarray(sizes if weights == "examples" else np.ones(clients), float),
+            first=0,
+            seed=checks.whole(owner, "seed", sampling.seed, at_least=0, at_most=2**31 - 1),
+            num_clients=clients,
+            clients_per_round=checks.whole(owner, "clients_per_round", per_round, at_most=clients),
+            batch_size=batch_size,
+            epochs=epochs,
+            largest=1 if sizes is None else int(sizes.max()),
+            most_steps=int(steps.max()),
+            equal_steps=bool((steps == steps[0]).all()),
+            ragged_batches=epochs is not None and bool((sizes % batch_size != 0).any()),  # pyright: ignore
+        )
+
+    @property
+    def full_participation(self) -> bool:
+        return self.clients_per_round == self.num_clients
+
+    def client_weights(self) -> np.ndarray:
+        """(M,) weights p of the objective F = sum_m p_m F_m, in float64."""
+        weights = np.asarray(self.mean_weights, np.float64)
+        return weights / weights.sum()
+
+    def cohort(self, r: int) -> np.ndarray:
+        """The clients of round r."""
+        block, i = divmod(r, COHORT_BLOCK)
+        return self.cohorts(block)[i]
+
+    def cohorts(self, block: int) -> np.ndarray:
+        """The clients of COHORT_BLOCK rounds, drawn without replacement in time and memory of their number alone."""
+        return cohort_table(int(self.seed), self.num_clients, self.clients_per_round, block)
+
+    def round_key(self, r: jax.Array | int) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(self.seed), r)
+
+    def draws(self, round_key: jax.Array, client: jax.Array) -> Any:
+        """Draw all minibatches of a client's round: rows and weights, or a key where the problem has no data."""
+        key = jax.random.fold_in(round_key, self.first + client)
+        if self.batch_size is None:
+            return ()
+        if self.sizes is None or self.starts is None:
+            return key
+        start, size = self.starts[client], self.sizes[client]
+        if self.epochs is None:
+            return Draws(start + self._with_replacement(key, size), None)
+        order = self._shuffles(key, size)
+        per_epoch = -(-size // self.batch_size)
+        epoch, batch = jnp.divmod(jnp.arange(self.most_steps), per_epoch)
+        places = batch[:, None] * self.batch_size + jnp.arange(self.batch_size)
+        inside = places < size
+        rows = start + order[epoch[:, None], jnp.where(inside, places, 0)]
+        if not self.ragged_batches:
+            return Draws(rows, None)
+        return Draws(rows, inside.astype(float) / jnp.maximum(jnp.sum(inside, axis=1, keepdims=True), 1))
+
+    def batch(self, draws: Any, client: jax.Array, k: jax.Array | int) -> Batch:
+        """The minibatch of a client's local step k."""
+        assert self.batch_size is not None
+        if not isinstance(draws, Draws):
+            return Batch(client, None, None, jax.random.split(jax.random.fold_in(draws, k), self.batch_size))
+        rows, weights = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, k, 0, keepdims=False), draws)
+        return Batch(client, rows, weights, None)
+
+    def _shuffles(self, key: jax.Array, size: jax.Array) -> jax.Array:
+        """(E, n) a random order of the client's rows for each epoch; entries after its last row have no meaning.
+
+        Random numbers are ranked; the ranks themselves are the order. Small clients are ranked by comparing all pairs, which
+        processors do faster than they sort.
+        """
+        n = self.largest
+        drawn = jax.random.bits(key, (self.epochs or 1, n), jnp.uint32)
+        drawn = jnp.where(jnp.arange(n) < size, drawn, np.uint32(2**32 - 1))
+        if n > 512:
+            return jnp.argsort(drawn, axis=1).astype(jnp.int32)
+        smaller = drawn[:, None, :] < drawn[:, :, None]
+        earlier = (drawn[:, None, :] == drawn[:, :, None]) & np.tri(n, k=-1, dtype=bool)
+        return jnp.sum(smaller | earlier, axis=2, dtype=jnp.int32)
+
+    def _with_replacement(self, key: jax.Array, size: jax.Array) -> jax.Array:
+        """(K, B) rows of a client. Small clients take 32 random bits modulo their size: uniform up to a factor 1 + 2^-16."""
+        shape = (self.most_steps, self.batch_size or 1)
+        if self.largest > SMALL_CLIENT:
+            return jax.random.randint(key, shape, 0, size, jnp.int32)
+        return (jax.random.bits(key, shape, jnp.uint32) % size.astype(jnp.uint32)).astype(jnp.int32)
+
+    def normalized_weights(self, cohort: jax.Array) -> jax.Array:
+        """(S,) weights of the mean over a round's clients."""
+        weights = self.mean_weights[cohort]
+        return weights / jnp.sum(weights)
+
+
+@lru_cache(maxsize=8)
+def cohort_table(seed: int, clients: int, per_round: int, block: int) -> np.ndarray:
+    """(COHORT_BLOCK, S) the clients of the rounds block * COHORT_BLOCK, ..., each row sorted."""
+    if per_round == clients:
+        return np.broadcast_to(np.arange(clients, dtype=np.int32), (COHORT_BLOCK, clients))
+    rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, block]))
+    table = np.empty((COHORT_BLOCK, per_round), np.int32)
+    for row in table:
+        row[:] = rng.choice(clients, per_round, replace=False, shuffle=False)
+    table.sort(axis=1)
+    table.setflags(write=False)  # the cache hands out the same array again
+    return table

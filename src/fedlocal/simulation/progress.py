@@ -1,0 +1,118 @@
+"""RunProgress: one run after some rounds, as the driver advances, evaluates and saves it."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedlocal.core import Params
+from fedlocal.metrics import Evaluation
+from fedlocal.simulation.engines import Engine
+from fedlocal.simulation.recorder import Row, Stopwatch, history_of
+from fedlocal.simulation.result import Divergence, DivergenceWarning, Result
+from fedlocal.simulation.rounds import RunState, output
+from fedlocal.simulation.run import Run
+from fedlocal.simulation.shadow import ShadowRecorder
+from fedlocal.util import serialization
+from fedlocal.util.provenance import provenance_record
+
+StopWhen = Callable[[dict[str, float], Params], bool]
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """One run after `done` rounds."""
+
+    run: Run
+    engine: Engine
+    state: RunState
+    done: int = 0
+    rows: list[Row] = field(
+        default_factory=list
+    )  # of the history; shared by all that come from one run, and only appended to
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    shadow: ShadowRecorder | None = None
+    stop_when: StopWhen | None = None
+    stopped: bool = False  # by stop_when
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """When and where the run left the finite numbers, as far as it has been evaluated; None while it is finite."""
+        if int(self.state.diverged) >= 0:
+            arrays = serialization.to_arrays(self.state.server)
+            where = tuple(name for name, a in arrays.items() if not np.isfinite(a).all())
+            return Divergence(int(self.state.diverged), where)
+        if not self.rows or np.isfinite(self.rows[-1]["loss"]):
+            return None
+        return Divergence(int(self.rows[-1]["round"]), ("loss",))
+
+    @property
+    def ended(self) -> bool:
+        return self.stopped or self.divergence is not None
+
+    def compile(self) -> None:
+        """Do nothing: the first round compiles."""
+
+    def advance(self, wanted: int) -> "RunProgress":
+        if self.shadow is not None:
+            self.shadow.watch(self.done, self.state)
+        state, count = self.engine.advance(self.state, self.done, wanted)
+        diverged = int(state.diverged)
+        done = self.done + count if diverged < 0 else diverged
+        return replace(self, state=state, done=done)
+
+    def evaluated(self) -> "RunProgress":
+        x = jax.tree.map(lambda a: np.asarray(a, np.float64), output(self.run.method, self.state))
+        if not self.rows or self.rows[-1]["round"] != self.done:
+            self.rows.extend(self.run.recorder.rows([self._evaluation(x)], self.stopwatch))
+        if self.stop_when is None:
+            return self
+        return replace(self, stopped=bool(self.stop_when(dict(self.rows[-1]), x)))
+
+    def _evaluation(self, x: Params) -> Evaluation:
+        run, recorder = self.run, self.run.recorder
+        loss = float(self.engine.losses(jax.tree.map(lambda a: a[None], x), recorder.loss_weights)[0])
+        with jax.enable_x64(True):
+            objective = loss + float(run.method.regularizer.value(x))
+        spread = {name: float(value) for name, value in (self.state.discrepancy or {}).items()}
+        server, weights = self.state.server, recorder.client_weights
+        return Evaluation(x, loss, objective, run.problem, run.method, weights, spread, server, self.done)
+
+    def note(self) -> str:
+        return f"objective {self.rows[-1]['objective']:.4g}"
+
+    def states(self) -> RunState:
+        return self.state
+
+    def extra(self) -> dict[str, Any]:
+        extra = {"rows": self.rows, "seconds": self.stopwatch.seconds()}
+        return extra if self.shadow is None else {**extra, "shadow": self.shadow.to_json()}
+
+    def resumed(self, done: int, states: RunState, extra: dict[str, Any]) -> "RunProgress":
+        """Return the progress that was saved, with the rows that an uninterrupted run would have by now."""
+        rows = [r for r in extra["rows"] if r["round"] % self.run.eval_every == 0 or r["round"] == self.run.rounds]
+        if self.shadow is not None:
+            self.shadow.resume(extra.get("shadow") or {})
+        return replace(self, done=done, state=states, rows=rows, stopwatch=Stopwatch(extra["seconds"]))
+
+    def result(self) -> Result:
+        """Return what the user gets, and warn of a divergence."""
+        run, shadow, diverged = self.run, self.shadow, self.divergence
+        if diverged is not None:
+            warnings.warn(f"{type(run.method).__name__} {diverged}", DivergenceWarning, stacklevel=3)
+        stopped = {"stopped": f"stopped by stop_when in round {self.done}"} if self.stopped else {}
+        return Result(
+            x=jax.device_get(output(run.method, self.state)),
+            server=jax.device_get(self.state.server),
+            history=history_of(self.rows),
+            diverged=diverged,
+            plan=run.plan,
+            provenance=provenance_record(**run.configuration, **self.engine.configuration, **stopped),
+            problem=run.problem,
+            method=run.method,
+            shadow=None if shadow is None else shadow.frame(),
+            shadow_points=None if shadow is None else shadow.trajectory(),
+        )

@@ -1,0 +1,107 @@
+"""Recorder: measures the points of a run; each gives a row of its history."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from fedlocal import metrics as metrics_module
+from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.metrics import ClientDiscrepancy, Evaluation, Metric
+from fedlocal.simulation.plan import Plan
+
+MetricLike = Metric | Callable[[Params], Any]
+Row = dict[str, float]
+
+
+class Stopwatch:
+    """The time that a run has taken.
+
+    Args:
+        before: seconds that it took in earlier processes.
+    """
+
+    def __init__(self, before: float = 0.0):
+        self.started = time.monotonic() - before
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Makes the rows of a history: round, loss, objective, metrics, numbers sent, seconds."""
+
+    owner: str
+    problem: AbstractProblem
+    metrics: tuple[MetricLike, ...]
+    client_weights: np.ndarray
+    loss_weights: np.ndarray
+    numbers_up: int  # that all clients of a round send
+    numbers_down: int  # that they receive
+
+    @classmethod
+    def make(
+        cls,
+        owner: str,
+        problem: AbstractProblem,
+        method: LocalMethod,
+        plan: Plan,
+        metrics: Sequence[MetricLike],
+        x0: Params,
+    ) -> "Recorder":
+        """Check the metrics of a run, and count what its messages hold."""
+        if not isinstance(metrics, Sequence):
+            raise TypeError(f"{owner}: metrics must be a list, got {type(metrics).__name__}")
+        for metric in metrics:
+            if isinstance(metric, type):
+                raise TypeError(f"{owner}: metrics holds the class {metric.__name__}; give {metric.__name__}(...)")
+            if not isinstance(metric, Metric) and not callable(metric):
+                raise TypeError(f"{owner}: metrics must be metrics or functions of the parameters, got {metric!r}")
+        weights = plan.client_weights()
+        up, down = (plan.clients_per_round * numbers for numbers in _numbers_sent(method, x0))
+        return cls(owner, problem, tuple(metrics), weights, problem.loss_weights(weights), up, down)
+
+    @property
+    def wants_discrepancy(self) -> bool:
+        return any(isinstance(metric, ClientDiscrepancy) for metric in self.metrics)
+
+    def rows(self, evaluations: Sequence[Evaluation], stopwatch: Stopwatch) -> list[Row]:
+        """Measure these points and return a row for each."""
+        rows: list[Row] = [{"round": e.round, "loss": e.loss, "objective": e.objective} for e in evaluations]
+        for metric in self.metrics:
+            with np.errstate(all="ignore"):  # divergence is reported, not warned about
+                columns = metrics_module.measure(metric, evaluations)
+            for row, measured in zip(rows, columns, strict=True):
+                twice = sorted(set(measured) & set(row))
+                if twice:
+                    raise ValueError(
+                        f"{self.owner}: two metrics give the column {twice[0]!r}; give one of them another name"
+                    )
+                row |= measured
+        for row, evaluation in zip(rows, evaluations, strict=True):
+            row["numbers_up"] = evaluation.round * self.numbers_up
+            row["numbers_down"] = evaluation.round * self.numbers_down
+            row["seconds"] = stopwatch.seconds()
+        return rows
+
+
+def history_of(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return the rows as a table."""
+    return pd.DataFrame(rows).astype({"round": int, "numbers_up": int, "numbers_down": int})
+
+
+def _numbers_sent(method: LocalMethod, x0: Params) -> tuple[int, int]:
+    """Return how many numbers one client sends and receives in a round."""
+
+    def exchange(x0: Params) -> tuple[Any, Any]:
+        down = method.broadcast(method.init(x0))
+        up, _ = method.finish(down, method.start(down, method.init_memory(x0)))
+        return up, down
+
+    up, down = jax.eval_shape(exchange, x0)
+    return tuple(sum(int(np.prod(a.shape)) for a in jax.tree.leaves(tree)) for tree in (up, down))  # pyright: ignore

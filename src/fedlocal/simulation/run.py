@@ -1,0 +1,157 @@
+"""Run: a checked call of an engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.methods.contract import check_method
+from fedlocal.metrics import Metric, metric_name
+from fedlocal.problems.smooth_part import check_shapes
+from fedlocal.simulation.averages import Average, average_named
+from fedlocal.simulation.checkpoint import fingerprint
+from fedlocal.simulation.driver import RunSchedule
+from fedlocal.simulation.plan import Plan
+from fedlocal.simulation.recorder import MetricLike, Recorder
+from fedlocal.simulation.rounds import RunInputs, RunState, first_state
+from fedlocal.simulation.sampling import Sampling
+from fedlocal.simulation.shadow import Shadow
+from fedlocal.util import checks
+
+
+@dataclass(frozen=True)
+class Run:
+    """A checked call of `simulate`, `sweep` or `loop`. Nothing in it changes."""
+
+    owner: str  # the function that was called
+    problem: AbstractProblem
+    method: LocalMethod
+    plan: Plan
+    average: Average | None
+    x0: Params
+    recorder: Recorder
+    shadow: Shadow | None
+    rounds: int
+    eval_every: int
+    configuration: Mapping[str, Any]  # the arguments as plain values
+
+    @classmethod
+    def make(
+        cls,
+        problem: AbstractProblem,
+        method: LocalMethod,
+        *,
+        sampling: Sampling,
+        rounds: int,
+        eval_every: int,
+        x0: Params | None,
+        metrics: Sequence[MetricLike],
+        average: str | Average | None,
+        shadow: Shadow | None = None,
+        owner: str = "simulate",
+    ) -> "Run":
+        """Check all arguments of a call; those of `simulate` have the same names."""
+        if not isinstance(problem, AbstractProblem):
+            raise TypeError(f"{owner}: problem must be a fedlocal problem, got {type(problem).__name__}")
+        rounds = checks.whole(owner, "rounds", rounds, at_least=0)
+        eval_every = checks.whole(owner, "eval_every", eval_every)
+        plan = Plan.make(problem, sampling, owner)
+        rule = average_named(owner, average)
+        if rule is not None and not rule.between_rounds and not plan.equal_steps:
+            raise ValueError(
+                f"{owner}: average needs the same number of local steps on every client; give local_steps=K "
+                "or average='rounds'"
+            )
+        x0 = _starting_point(owner, problem, x0, sampling.seed)
+        check_method(method, x0, owner)
+        method.check_start(x0)
+        recorder = Recorder.make(owner, problem, method, plan, metrics, x0)
+        configuration = {
+            "method": str(method),
+            "problem": type(problem).__name__,
+            "rounds": rounds,
+            "eval_every": eval_every,
+            "average": str(average),
+            "metrics": [metric_name(metric) for metric in recorder.metrics],
+            **{field.name: _plain(getattr(sampling, field.name)) for field in fields(sampling)},
+        }
+        frozen = MappingProxyType(configuration)
+        return cls(owner, problem, method, plan, rule, x0, recorder, shadow, rounds, eval_every, frozen)
+
+    @property
+    def inputs(self) -> RunInputs:
+        """What the rounds are computed from."""
+        total = float(self.rounds * self.plan.most_steps)
+        return RunInputs(self.problem, self.method, self.plan, self.average, total)
+
+    @property
+    def schedule(self) -> RunSchedule:
+        return RunSchedule(self.owner, self.rounds, self.eval_every, None if self.shadow is None else self.shadow.every)
+
+    @property
+    def together(self) -> bool:
+        """True if an average or a metric needs all clients at every local step."""
+        inside = self.average is not None and not self.average.between_rounds
+        return inside or self.recorder.wants_discrepancy
+
+    def first_state(self) -> RunState:
+        """Return the state before round 0."""
+        return first_state(self.problem, self.method, self.x0, self.average, self.recorder.wants_discrepancy)
+
+    def identity(self, engine: str) -> dict[str, Any]:
+        """Return what a checkpoint must agree with: all but the number of rounds, unless the average depends on it."""
+        identity = {
+            **self.configuration,
+            "engine": engine,
+            "data of the problem": fingerprint(self.problem),
+            "numbers of the method": fingerprint(self.method),
+            "x0": fingerprint(self.x0),
+            "data of the metrics": fingerprint([m for m in self.recorder.metrics if isinstance(m, Metric)]),
+        }
+        if self.shadow is not None:
+            identity["shadow"] = fingerprint(self.shadow)
+        return identity if self.average is not None else {k: v for k, v in identity.items() if k != "rounds"}
+
+
+def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, seed: int) -> Params:
+    x0 = problem.init(jax.random.key(seed)) if x0 is None else x0
+    if not jax.tree.leaves(x0):
+        raise ValueError(f"{owner}: x0 must hold at least one array, got {x0!r}")
+    x0 = jax.tree.map(lambda a: _floating(owner, a), x0)
+    dtype = optax.tree.dtype(x0, "promote")  # pyright: ignore[reportArgumentType]
+    x0 = jax.tree.map(lambda a: a.astype(dtype), x0)  # one precision for all parts
+    if not all(np.isfinite(a).all() for a in jax.tree.leaves(x0)):
+        raise ValueError(f"{owner}: x0 holds nan or inf")
+    check_shapes(owner, "x0", problem, x0)
+    client = jnp.zeros((), jnp.int32)
+    try:
+        gradient = jax.eval_shape(problem.full_gradient, x0, client)
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise ValueError(f"{owner}: x0 does not fit the problem {type(problem).__name__}: {error}") from None
+    wrong = [
+        (a.shape, g.shape)
+        for a, g in zip(jax.tree.leaves(x0), jax.tree.leaves(gradient), strict=True)
+        if a.shape != g.shape
+    ]
+    if wrong:
+        raise ValueError(f"{owner}: the gradient has shape {wrong[0][1]} where x0 has shape {wrong[0][0]}")
+    return x0
+
+
+def _floating(owner: str, a: Any) -> jax.Array:
+    array = np.asarray(a)
+    if array.dtype.kind not in "biufV":
+        raise TypeError(f"{owner}: x0 must hold numbers, got {a!r}")
+    wanted = array.dtype if np.issubdtype(array.dtype, np.floating) else jnp.result_type(float)
+    return jnp.asarray(array, jax.dtypes.canonicalize_dtype(wanted))
+
+
+def _plain(value: Any) -> Any:
+    """Return NumPy's numbers and arrays as Python's, for JSON."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray, jax.Array)) else value

@@ -1,0 +1,114 @@
+"""simulate: rounds as one compiled loop, clients side by side, on this machine's cores or an accelerator."""
+
+import os
+from collections.abc import Sequence
+
+from jax.sharding import Mesh
+
+from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.simulation.averages import Average, AverageName
+from fedlocal.simulation.checkpoint import Checkpoint
+from fedlocal.simulation.driver import Saver, drive, resume
+from fedlocal.simulation.engines import EngineName, engine_for
+from fedlocal.simulation.mesh import check_same_call, leads, mesh_of, processes
+from fedlocal.simulation.progress import RunProgress, StopWhen
+from fedlocal.simulation.recorder import MetricLike
+from fedlocal.simulation.result import Result
+from fedlocal.simulation.run import Run
+from fedlocal.simulation.sampling import Sampling, Weights
+from fedlocal.simulation.shadow import Shadow, ShadowRecorder
+from fedlocal.util.progress import ProgressBar
+
+
+def simulate(
+    problem: AbstractProblem,
+    method: LocalMethod,
+    *,
+    rounds: int,
+    local_steps: int | Sequence[int] | None = None,
+    local_epochs: int | None = None,
+    batch_size: int | None = None,
+    clients_per_round: int | None = None,
+    weights: Weights = "uniform",
+    seed: int = 0,
+    x0: Params | None = None,
+    eval_every: int = 1,
+    metrics: Sequence[MetricLike] = (),
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    average: AverageName | Average | None = None,
+    engine: EngineName = "auto",
+    shadow: Shadow | None = None,
+    mesh: Mesh | int | None = None,
+    stop_when: StopWhen | None = None,
+) -> Result:
+    r"""Run a federated method on a problem.
+
+    Args:
+        problem: the losses of the clients, e.g. `fl.problems.LeastSquares(data)`.
+        method: the algorithm, e.g. `fl.methods.FedDualAvg(...)`.
+        rounds: communication rounds.
+        local_steps: steps of a client in a round, each on a minibatch drawn with replacement; one number, or one per client.
+        local_epochs: instead of `local_steps`: passes over the client's shuffled examples, the last minibatch may be short.
+        batch_size: examples per step; None takes the full local gradient, which is deterministic.
+        clients_per_round: how many clients take part, drawn uniformly without replacement; None means all.
+        weights: "uniform" or "examples" (by number of examples): weights of the server's mean and of the loss.
+        seed: everything random is a function of this integer.
+        x0: starting point, a pytree; the problem's own when None.
+        eval_every: evaluate after every so many rounds, before the first and after the last.
+        metrics: what else to measure, see `fl.metrics`.
+        progress: show a bar with the time left when the run takes more than two seconds.
+        checkpoint: a file to save the state to, atomically; a run that finds it continues from it, to the same bits.
+        average: None returns the last iterate; "third_order", "uniform", "rounds", "random" or an `Average` one of the theorems'
+            averages.
+        engine: "auto" takes the fused kernels of "linear" for linear models where they apply, else "jax"; the result's
+            provenance says which.
+        shadow: look at every local step: mean trajectory, discrepancies and potentials, see `fl.Shadow`. With engine "jax".
+        mesh: devices that share the clients of every round: a `jax.sharding.Mesh` of one axis, or how many devices of this
+            process; None is one device. With engine "jax". Results are those of one device up to the order of summation.
+        stop_when: a function that is called after each evaluation with its row of the history, a dict, and the point, a pytree
+            of float64 arrays. The run ends when it returns True; the result is kept, and `configuration["stopped"]` of its
+            provenance says in which round it ended. Processes of a mesh must agree in what it returns.
+
+    A mesh may have devices of several processes (`jax.distributed`): all of them make the same call and get the same result,
+    but for the seconds. Each must hold all data and see the same checkpoint, which the first of them writes; any mesh may
+    continue from it. Ctrl-C stops the process that gets it, and no round ends without it: the first process saves before it
+    stops; the others have nothing to save, and after them a run continues from the last checkpoint. Stop all, start all again.
+
+    Example:
+        >>> import fedlocal as fl
+        >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
+        >>> result = fl.simulate(problem, fl.methods.FedAvg(client_step_size=0.1), rounds=200, local_steps=1)
+        >>> round(float(result.x[0]), 4)
+        0.75
+    """
+    run = Run.make(
+        problem,
+        method,
+        sampling=Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed),
+        rounds=rounds,
+        eval_every=eval_every,
+        x0=x0,
+        metrics=metrics,
+        average=average,
+        shadow=shadow,
+    )
+    shadows = None if shadow is None else ShadowRecorder.make("simulate", run.problem, run.method, run.plan, shadow)
+    if shadow is not None and shadow.points and checkpoint is not None:
+        raise ValueError("simulate: a checkpoint keeps no shadow points; give Shadow(points=False) or checkpoint=None")
+    if stop_when is not None and not callable(stop_when):
+        raise TypeError(f"simulate: stop_when must be a function of (row, x), got {stop_when!r}")
+    devices = mesh_of("simulate", mesh)
+    chosen = engine_for("simulate", engine, run, devices)
+    first = RunProgress(run, chosen, run.first_state(), shadow=shadows, stop_when=stop_when)
+    saved = None if checkpoint is None else Checkpoint(checkpoint, run.identity(chosen.configuration["engine"]))
+    now = resume(first, run.schedule, saved)
+    saver = Saver(saved, writes=leads(devices))
+    if devices is not None and len(processes(devices)) > 1:
+        call = {"shadow": None, **run.identity("jax"), "rounds": run.rounds, "the round in the checkpoint": now.done}
+        check_same_call("simulate", devices, call)
+    bar = ProgressBar(type(method).__name__, run.rounds, progress and leads(devices))
+    last = drive(now, run.schedule, saver, bar)
+    if shadows is not None:
+        shadows.watch_end(last.done, last.state)
+    return last.result()

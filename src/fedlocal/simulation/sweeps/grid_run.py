@@ -1,0 +1,134 @@
+"""sweep: all cells of a grid side by side, on the same clients and minibatches, as one compiled program per shape."""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pandas as pd
+
+from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.simulation.averages import Average, AverageName
+from fedlocal.simulation.checkpoint import Checkpoint, fingerprint
+from fedlocal.simulation.driver import Saver, drive, resume
+from fedlocal.simulation.engines import EngineName
+from fedlocal.simulation.kernels.engine import CORES
+from fedlocal.simulation.recorder import MetricLike
+from fedlocal.simulation.result import DivergenceWarning
+from fedlocal.simulation.run import Run
+from fedlocal.simulation.sampling import Sampling, Weights
+from fedlocal.simulation.sweeps.batches import CellGroup, outputs
+from fedlocal.simulation.sweeps.grid import PLAIN, Grid, combinations, groups_of, method_of, stack, table_of
+from fedlocal.simulation.sweeps.result import SweepResult
+from fedlocal.simulation.sweeps.state import SweepState
+from fedlocal.util.progress import ProgressBar
+from fedlocal.util.provenance import provenance_record
+
+
+def sweep(
+    problem: AbstractProblem,
+    method: LocalMethod | Callable[..., LocalMethod],
+    grid: Grid,
+    *,
+    rounds: int,
+    local_steps: int | Sequence[int] | None = None,
+    local_epochs: int | None = None,
+    batch_size: int | None = None,
+    clients_per_round: int | None = None,
+    weights: Weights = "uniform",
+    seed: int = 0,
+    x0: Params | None = None,
+    eval_every: int = 1,
+    metrics: Sequence[MetricLike] = (),
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    average: AverageName | Average | None = None,
+    engine: EngineName = "auto",
+) -> SweepResult:
+    r"""Run a method with every combination of a grid of its numbers.
+
+    All cells see the same clients and the same minibatches, so they can be compared and share most of the work. A cell that
+    diverges stops and leaves its place to the others. Arguments that are not listed are those of `simulate`.
+
+    Args:
+        problem: the losses of the clients.
+        method: a method whose fields are replaced by the grid's values, or a function of them that returns a method.
+        grid: {name: values}, all combinations; or a list of {name: value}, one per cell. A name is a field of the method,
+            `regularizer.strength` a field of its regulariser.
+        checkpoint: a file to save the state to, atomically; a sweep that finds it continues from it, to the same bits.
+
+    Example:
+        >>> import fedlocal as fl
+        >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
+        >>> grid = {"client_step_size": [0.01, 0.1], "server_step_size": [0.5, 1.0]}
+        >>> result = fl.sweep(problem, fl.methods.FedAvg(1.0), grid, rounds=100, local_steps=1)
+        >>> best = result.best("loss", rule="last")
+        >>> result.cells.loc[best, ["client_step_size", "server_step_size"]].tolist()
+        [0.1, 1.0]
+    """
+    cells = combinations(grid)
+    methods = [method_of(method, cell) for cell in cells]
+    sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
+    groups = []
+    for members in groups_of(methods):
+        run = Run.make(
+            problem,
+            methods[members[0]],
+            sampling=sampling,
+            rounds=rounds,
+            eval_every=eval_every,
+            x0=x0,
+            metrics=metrics,
+            average=average,
+            owner="sweep",
+        )
+        groups.append(CellGroup.make(run, methods, members, engine))
+    run, table = groups[0].run, table_of(cells)
+    engines = ", ".join(dict.fromkeys(group.engine for group in groups))
+    saved = None if checkpoint is None else Checkpoint(checkpoint, _identity(run, engines, cells, methods))
+    with ThreadPoolExecutor(CORES) as pool:
+        first = resume(SweepState(groups, pool), run.schedule, saved)
+        bar = ProgressBar(type(methods[0]).__name__, run.rounds, progress)
+        last = drive(first, run.schedule, Saver(saved), bar)
+    origin = provenance_record(**run.configuration, engine=engines, grid=table.to_dict("list"))
+    return _result(last, table, methods, problem, origin)
+
+
+def _identity(run: Run, engine: str, cells: list[dict[str, Any]], methods: list[LocalMethod]) -> dict[str, Any]:
+    """Return what a checkpoint must agree with."""
+    plain = [{k: v if isinstance(v, PLAIN) else fingerprint(v) for k, v in cell.items()} for cell in cells]
+    shown = [{k: v.item() if isinstance(v, np.generic) else v for k, v in cell.items()} for cell in plain]
+    return {"cells": shown} | run.identity(engine) | {"method": None, "numbers of the method": fingerprint(methods)}
+
+
+def _result(
+    last: SweepState, table: pd.DataFrame, methods: list[LocalMethod], problem: AbstractProblem, origin: dict[str, Any]
+) -> SweepResult:
+    """Return what the user gets, and warn of divergences."""
+    if last.dead:
+        text = f"{len(last.dead)} of {len(methods)} cells diverged; `cells` says which and when"
+        warnings.warn(f"sweep: {text}", DivergenceWarning, stacklevel=3)
+    diverged = pd.array([last.dead[i][0] if i in last.dead else None for i in range(len(methods))], "Int64")
+    history = pd.DataFrame(last.rows).sort_values(["cell", "round"], kind="stable", ignore_index=True)
+    history = history.astype({"cell": int, "round": int, "numbers_up": int, "numbers_down": int})
+    history = table.join(history.set_index("cell"), how="right").reset_index()
+    servers, points = [None] * len(methods), [None] * len(methods)
+    for group, states in zip(last.groups, last.states(), strict=True):
+        stacked = stack(list(group.methods.values()), optax.tree.dtype(group.run.x0, "promote"))
+        shown = jax.device_get(outputs(stacked, states))
+        for place, i in enumerate(group.methods):
+            servers[i], points[i] = jax.tree.map(lambda a, place=place: a[place], (states.server, shown))
+    return SweepResult(
+        cells=table.assign(diverged=diverged),
+        history=history,
+        methods=methods,
+        points=points,
+        servers=servers,
+        problem=problem,
+        plan=last.groups[0].run.plan,
+        provenance=origin,
+    )

@@ -1,0 +1,104 @@
+"""SweepResult: what a sweep gives back, and which of its cells is best."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
+from fedlocal.simulation.plan import Plan
+from fedlocal.simulation.result import Divergence, Result
+from fedlocal.util import checks, serialization
+
+Rule = Literal["mean", "last", "best"]
+RULES: tuple[str, ...] = get_args(Rule)
+
+
+def score_groups(
+    history: Any, by: str | list[str], diverged: Any, rounds: int, metric: str, rule: str, window: int, largest: bool
+) -> Any:
+    """Return one number per group of rows of a history, by a rule of `SweepResult.score`; `diverged` is True for rows to skip."""
+    checks.choice("score", "rule", rule, RULES)
+    checks.whole("score", "window", window)
+    values = history.assign(**{metric: history[metric].where(np.isfinite(history[metric]))})
+    if rule == "best":
+        grouped = values.groupby(by)[metric]
+        return grouped.max() if largest else grouped.min()
+    late = history["round"] > rounds - window if rule == "mean" else history["round"] == rounds
+    grouped = values[late & ~diverged].groupby(by)[metric]
+    return grouped.mean()[grouped.count() == grouped.size()]  # one that is not finite makes the score missing
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The outcome of a sweep: one table of all histories, and each cell as a `Result`.
+
+    Args:
+        cells: one row per cell: the grid's values, and the round of divergence (missing if the cell stayed finite).
+        history: one row per cell and evaluation.
+        methods: the method of each cell.
+        points: the parameters of each cell.
+        servers: the last server state of each cell.
+        problem: the losses of the clients.
+        plan: who took part: `plan.cohort(r)` are the clients of round r, the same for all cells.
+        provenance: versions, machine and the configuration of the call.
+    """
+
+    cells: pd.DataFrame
+    history: pd.DataFrame
+    methods: list[LocalMethod] = field(repr=False)
+    points: list[Params] = field(repr=False)
+    servers: list[Server] = field(repr=False)
+    problem: AbstractProblem = field(repr=False)
+    plan: Plan = field(repr=False)
+    provenance: dict[str, Any] = field(repr=False)
+
+    def score(self, metric: str, rule: Rule = "mean", window: int = 100, largest: bool = False) -> pd.Series:
+        """Return one number per cell, by a rule about a column of the history.
+
+        "mean": over the evaluations of the last `window` rounds; "last": after the last round; both are missing for a cell that
+        diverged. "best": the smallest (or largest) of all evaluations, before a divergence too.
+        """
+        columns = [c for c in self.history if c not in ("cell", *self.cells)]
+        checks.choice("score", "metric", metric, columns)
+        dead = self.history["cell"].isin(np.flatnonzero(self.cells["diverged"].notna()).tolist())
+        rounds = self.provenance["configuration"]["rounds"]
+        scores = score_groups(self.history, "cell", dead, rounds, metric, rule, window, largest)
+        return scores.reindex(self.cells.index).rename(f"{metric} ({rule})")
+
+    def best(self, metric: str, rule: Rule = "mean", window: int = 100, largest: bool = False) -> int:
+        """Return the cell with the smallest (or largest) score; see `score` for the rules.
+
+        >>> import fedlocal as fl
+        >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
+        >>> grid = {"client_step_size": [0.01, 0.1]}
+        >>> fl.sweep(problem, fl.methods.FedAvg(0.1), grid, rounds=50, local_steps=1).best("loss", rule="last")
+        1
+        """
+        scores: Any = self.score(metric, rule, window, largest)
+        if scores.isna().all():
+            raise ValueError(f"best: no cell has a finite {metric!r} by the rule {rule!r}; all of them diverged")
+        return int(scores.idxmax() if largest else scores.idxmin())
+
+    def cell(self, cell: int) -> Result:
+        """Return the result of one cell, as if it had been run alone."""
+        checks.whole("cell", "cell", cell, at_least=0, at_most=len(self.methods) - 1)
+        rows: Any = self.history[self.history["cell"] == cell]
+        when: Any = self.cells["diverged"][cell]
+        arrays = serialization.to_arrays(self.servers[cell])
+        where = tuple(name for name, a in arrays.items() if not np.isfinite(a).all()) or ("loss",)
+        return Result(
+            x=self.points[cell],
+            server=self.servers[cell],
+            history=rows.drop(columns=["cell", *self.cells.columns.drop("diverged")]).reset_index(drop=True),
+            diverged=None if pd.isna(when) else Divergence(int(when), where),
+            plan=self.plan,
+            provenance=self.provenance | {"cell": self.cells.drop(columns="diverged").loc[cell].to_dict()},
+            problem=self.problem,
+            method=self.methods[cell],
+        )
+
+    def __repr__(self) -> str:
+        diverged = self.cells["diverged"].notna().sum()
+        return f"SweepResult({len(self.cells)} cells, {diverged} diverged, {self.history['round'].max()} rounds)"

@@ -1,0 +1,154 @@
+"""SweepState: a sweep after some rounds, as the driver advances, evaluates and saves it."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal.metrics import Evaluation, losses_in_float64
+from fedlocal.simulation.plan import COHORT_BLOCK
+from fedlocal.simulation.recorder import Row, Stopwatch
+from fedlocal.simulation.sweeps.batches import CellBatch, CellGroup, advance_batch, outputs, penalties
+from fedlocal.simulation.sweeps.grid import stack
+
+
+@dataclass(frozen=True)
+class SweepState:
+    """A sweep after `done` rounds. It is replaced as a whole, so that an interruption never finds a part of it."""
+
+    groups: list[CellGroup]
+    pool: ThreadPoolExecutor  # runs batches at the same time, where that is allowed
+    dead: dict[int, tuple[int, Any]] = field(default_factory=dict)  # cells that diverged: the round, and the last state
+    rows: list[Row] = field(default_factory=list)
+    done: int = 0
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    @property
+    def batches(self) -> list[tuple[CellGroup, CellBatch]]:
+        """The batches in which a cell is alive."""
+        return [(g, b) for g in self.groups for b in g.batches if any(i >= 0 and i not in self.dead for i in b.cells)]
+
+    @property
+    def ended(self) -> bool:
+        return not self.batches
+
+    def compile(self) -> None:
+        """Compile the program of each group once, before threads would do so at the same time."""
+        self._advanced(None, 0)
+
+    def advance(self, wanted: int) -> "SweepState":
+        """Run at most `wanted` rounds of all living cells; nothing is measured."""
+        return self._advanced(self.pool, min(wanted, COHORT_BLOCK - self.done % COHORT_BLOCK))
+
+    def _advanced(self, pool: ThreadPoolExecutor | None, count: int) -> "SweepState":
+        alive = {id(batch) for _, batch in self.batches}
+        groups = []
+        for group in self.groups:
+            going = [batch for batch in group.batches if id(batch) in alive]
+            work = [partial(advance_batch, group.run, batch, self.done, count) for batch in going]
+            states = _on_all_cores(pool if group.threads else None, work)
+            moved = {id(batch): replace(batch, state=state) for batch, state in zip(going, states, strict=True)}
+            groups.append(replace(group, batches=tuple(moved.get(id(batch), batch) for batch in group.batches)))
+        return replace(self, groups=groups, done=self.done + count)
+
+    def evaluated(self) -> "SweepState":
+        """Add a row for every living cell, and take those out that are not finite any more."""
+        cells = sum(len(group.methods) for group in self.groups)
+        if any(row["round"] == self.done for row in self.rows[-cells:]):
+            return self
+        rows = [row for group, batch in self.batches for row in self._measured(group, batch)]
+        ended = {int(row["cell"]): int(row["round"]) for row in rows if row.pop("ended")}
+        state = replace(self, rows=self.rows + rows)
+        if not ended:
+            return state
+        states = {i: cell for group in self.groups for i, cell in group.states().items()}
+        dead = self.dead | {i: (r, states[i]) for i, r in ended.items()}
+        return replace(state, groups=[group.without(dead, states) for group in self.groups], dead=dead)
+
+    def _measured(self, group: CellGroup, batch: CellBatch) -> list[dict[str, Any]]:
+        """Return the rows of the living cells of a batch; "ended" is True for a cell that is not finite any more."""
+        run, recorder = group.run, group.run.recorder
+        living = [place for place, i in enumerate(batch.cells.tolist()) if i >= 0 and i not in self.dead]
+        # A dead cell's place shows a living one: the shapes stay the same, and nothing is measured that is not finite.
+        shown = [place if place in living else living[0] for place in range(group.size)]
+        points = jax.device_get(outputs(batch.methods, batch.state))
+        points = jax.tree.map(lambda a: np.asarray(a, np.float64)[shown], points)
+        methods = [group.methods[int(batch.cells[place])] for place in shown]
+        evaluate = partial(losses_in_float64, run.problem) if batch.linear is None else batch.linear.losses
+        losses = evaluate(points, recorder.loss_weights)
+        with jax.enable_x64(True):
+            objectives = losses + np.asarray(penalties(stack(methods, np.float64), points))
+        server, diverged, spread = jax.device_get((batch.state.server, batch.state.diverged, batch.state.discrepancy))
+        rounds = [int(diverged[place]) if diverged[place] >= 0 else self.done for place in living]
+        evaluations = [
+            Evaluation(
+                jax.tree.map(lambda a, place=place: a[place], points),
+                float(losses[place]),
+                float(objectives[place]),
+                run.problem,
+                methods[place],
+                recorder.client_weights,
+                {name: float(values[place]) for name, values in (spread or {}).items()},
+                jax.tree.map(lambda a, place=place: a[place], server),
+                r,
+            )
+            for place, r in zip(living, rounds, strict=True)
+        ]
+        rows = recorder.rows(evaluations, self.stopwatch)
+        ended = (diverged >= 0) | ~np.isfinite(losses)
+        return [
+            {"cell": int(batch.cells[place]), **row, "ended": bool(ended[place])}
+            for place, row in zip(living, rows, strict=True)
+        ]
+
+    def note(self) -> str:
+        cells = sum(len(group.methods) for group in self.groups)
+        return f"{cells - len(self.dead)} cells finite"
+
+    def states(self) -> list[Any]:
+        """Return the state of every cell, stacked, for each group."""
+        each = {i: state for group in self.groups for i, state in group.states().items()}
+        each |= {i: state for i, (_, state) in self.dead.items()}
+        return [jax.tree.map(lambda *a: np.stack(a), *(each[i] for i in g.methods)) for g in self.groups]
+
+    def extra(self) -> dict[str, Any]:
+        """Return what else a checkpoint keeps: the history by columns, which cells diverged when, the cells of each batch."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        columns = {name: [row.get(name) for row in self.rows] for name in names}
+        dead = {str(i): r for i, (r, _) in self.dead.items()}
+        layout = [group.layout() for group in self.groups]
+        return {"columns": columns, "dead": dead, "layout": layout, "seconds": self.stopwatch.seconds()}
+
+    def resumed(self, done: int, states: list[Any], extra: dict[str, Any]) -> "SweepState":
+        """Return the sweep that was saved, with the rows that an uninterrupted one would have by now."""
+        each: dict[int, Any] = {}
+        for group, stacked in zip(self.groups, states, strict=True):
+            for place, i in enumerate(group.methods):
+                each[i] = jax.tree.map(lambda a, place=place: np.asarray(a)[place], stacked)
+        groups = [g.packed(layout, each) for g, layout in zip(self.groups, extra["layout"], strict=True)]
+        dead = {int(i): (r, each[int(i)]) for i, r in extra["dead"].items()}
+        columns, run = extra["columns"], self.groups[0].run
+        rows = [
+            {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+            for values in zip(*columns.values(), strict=True)
+        ]
+        kept = [r for r in rows if run.schedule.due(int(r["round"])) or int(r["cell"]) in dead]
+        return replace(self, groups=groups, dead=dead, rows=kept, done=done, stopwatch=Stopwatch(extra["seconds"]))
+
+
+def _on_all_cores(pool: ThreadPoolExecutor | None, work: list[Callable[[], Any]]) -> list[Any]:
+    """Return the results of `work`, computed in the caller's precision, which threads do not inherit."""
+    if pool is None or len(work) == 1:
+        return [job() for job in work]
+    double = jnp.result_type(float) == np.float64
+
+    def call(job: Callable[[], Any]) -> Any:
+        with jax.enable_x64(double):
+            return job()
+
+    return list(pool.map(call, work))

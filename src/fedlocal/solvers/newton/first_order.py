@@ -1,0 +1,108 @@
+"""First-order rounds: sites send gradients only. For models with so many weights that their curvature cannot be sent."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedlocal.solvers.fista import inverse_curvature, next_momentum, probe_length
+from fedlocal.solvers.lbfgs import minimize_lbfgs
+from fedlocal.solvers.newton.penalties import Penalty
+from fedlocal.solvers.newton.stopping import Callback, FitResult, StoppingRule, fit_at
+from fedlocal.solvers.newton.weighted_sums import WeightedSums
+
+CHECK_EVERY = 20  # rounds between two certificates
+GROWTH = 1.02  # of an accepted step size
+
+
+def gradient_rounds(
+    sums: WeightedSums,
+    penalty: Penalty,
+    x: np.ndarray,
+    b: np.ndarray,
+    *,
+    rule: StoppingRule,
+    max_iter: int,
+    callback: Callback,
+) -> FitResult:
+    """Minimise the sums's loss plus the penalty: L-BFGS where the penalty is smooth, else accelerated proximal gradient."""
+    return (_lbfgs if penalty.smooth else _accelerated)(sums, penalty, x, b, rule, max_iter, callback)
+
+
+def _lbfgs(
+    sums: WeightedSums,
+    penalty: Penalty,
+    x: np.ndarray,
+    b: np.ndarray,
+    rule: StoppingRule,
+    max_iter: int,
+    callback: Callback,
+) -> FitResult:
+    def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
+        x_now, b_now = z[: x.size].reshape(x.shape), z[x.size :]
+        scores = sums.scores(x_now, b_now)
+        slopes = sums.weighted_slopes(scores)
+        sums.sent.exchange(z.size, z.size + 1)
+        g = sums.gradient(slopes) + penalty.l2 * x_now
+        slope = slopes.sum(axis=0) if sums.intercept else np.zeros_like(b)
+        return sums.value(scores) + penalty.value(x_now), np.concatenate([g.ravel(), slope])
+
+    z, spent, precision = np.concatenate([x.ravel(), b]), 0, 1e-3
+    while True:
+        # the gap is not what L-BFGS looks at: ask it for smaller and smaller gradients until the gap is small
+        z, iterations = minimize_lbfgs(value_and_gradient, z, max_iter - spent, precision * rule.gradient)
+        spent, precision = spent + iterations, precision / 10
+        fit = fit_at(sums, penalty, z[: x.size].reshape(x.shape), z[x.size :], rule, spent)
+        callback("gradient", fit.certificate, fit.x)
+        if fit.converged or spent >= max_iter or precision < 1e-16:
+            return fit
+
+
+def _accelerated(
+    sums: WeightedSums,
+    penalty: Penalty,
+    x: np.ndarray,
+    b: np.ndarray,
+    rule: StoppingRule,
+    max_iter: int,
+    callback: Callback,
+) -> FitResult:
+    """Beck and Teboulle (2009) with restarts; the intercepts are at their best at every point where a gradient is taken."""
+
+    def evaluate(x: np.ndarray, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        b, scores = sums.best_intercept(sums.scores(x, b), b)
+        sums.sent.exchange(x.size, x.size + 1)
+        return sums.value(scores), sums.gradient(sums.weighted_slopes(scores)), b
+
+    y, theta = x, 1.0
+    value, g, b = evaluate(y, b)
+    step = _first_step(evaluate, y, g, b)
+    fit = fit_at(sums, penalty, x, b, rule, 0)
+    for iteration in range(1, max_iter + 1):
+        while True:
+            new = penalty.prox(y - step * g, step)
+            move = new - y
+            new_value, new_g, new_b = evaluate(new, b)
+            length2 = float(np.sum(move**2))
+            if new_value <= value + float(np.sum(g * move)) + length2 / (2 * step) + 1e-14 * abs(value):
+                break
+            if step < np.finfo(float).tiny:
+                return fit
+            step /= 2
+        forward = new - x
+        theta, momentum = next_momentum(theta, np.sum(move * forward) < 0)
+        y, x, b = new + momentum * forward, new, new_b
+        value, g, b = (new_value, new_g, b) if momentum == 0 else evaluate(y, b)
+        step *= GROWTH
+        if iteration % CHECK_EVERY == 0 or iteration == max_iter or length2 == 0:
+            fit = fit_at(sums, penalty, x, b, rule, iteration)
+            callback("gradient", fit.certificate, fit.x)
+            if fit.converged or length2 == 0:
+                break
+    return fit
+
+
+def _first_step(evaluate: Callable[..., Any], y: np.ndarray, g: np.ndarray, b: np.ndarray) -> float:
+    """The inverse of the curvature along the gradient."""
+    length = probe_length(np.linalg.norm(y), np.linalg.norm(g))
+    return float(inverse_curvature(length, np.linalg.norm(g), np.linalg.norm(evaluate(y - length * g, b)[1] - g)))

@@ -1,0 +1,141 @@
+"""FittingProblem: the examples of all sites, ready to be fitted with any penalty, and the way back to the user's units."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from fedlocal.core import Regularizer, Separable
+from fedlocal.data.moments import Moments, Scaling
+from fedlocal.losses import ScoreLoss
+from fedlocal.solvers.newton.iteration import prox_newton
+from fedlocal.solvers.newton.local_method import EVALUATIONS, LocalOptions, local_rounds
+from fedlocal.solvers.newton.penalties import penalty_of
+from fedlocal.solvers.newton.separation import no_finite_optimum
+from fedlocal.solvers.newton.stopping import Callback, FitResult, StoppingRule
+from fedlocal.solvers.newton.weighted_sums import Communication, WeightedSums
+
+Start = tuple[np.ndarray, np.ndarray]  # weights (d, outputs) and intercepts (outputs,)
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How a fit is done."""
+
+    local: LocalOptions | None  # local rounds that come first; None: none
+    finish: bool  # True if Newton iterations follow them
+    max_iter: int
+
+    @property
+    def evaluations(self) -> int:
+        """How often the certificate is computed, at most."""
+        return (EVALUATIONS + 1 if self.local else 0) + (self.max_iter + 1 if self.finish or not self.local else 0)
+
+
+@dataclass
+class FittingProblem:
+    """The examples of all sites, ready to be fitted with any penalty."""
+
+    sums: WeightedSums
+    sites: np.ndarray  # (n,) number of each example's site
+    scaling: Scaling | None
+    rule: StoppingRule
+
+    @classmethod
+    def of(
+        cls,
+        features: Any,
+        targets: np.ndarray,
+        weights: np.ndarray,
+        sites: np.ndarray,
+        loss: ScoreLoss,
+        *,
+        intercept: bool,
+        standardize: bool,
+        tol: float,
+    ) -> "FittingProblem":
+        """Collect examples.
+
+        Args:
+            features: (n, d) array or CSR matrix.
+            targets: (n,) in the form that the loss takes.
+            weights: (n,) of the examples; they sum to one.
+            sites: (n,) number of each example's site.
+            loss: of a score.
+            intercept: True if the model has an intercept, which is never penalised.
+            standardize: True if columns are scaled by means and variances over all sites first.
+            tol: see `StoppingRule`.
+        """
+        scaling, sent = None, Communication()
+        if standardize:
+            each = [Moments.of(features[sites == m], at_least=1) for m in np.unique(sites)]
+            scaling = Moments.merged(each).scaling()
+            features = scaling.apply(features)
+            sent.exchange(0, 3 * features.shape[1])
+        sums = WeightedSums.of(features, targets, weights, loss, intercept, sent)
+        return cls(sums, sites, scaling, StoppingRule.of(sums, tol))
+
+    def start(self, coef: np.ndarray | None = None, intercept: np.ndarray | None = None) -> Start:
+        """Zero, or a model in the user's units, as the optimiser sees it."""
+        outputs = self.sums.loss.outputs
+        if coef is None or intercept is None:
+            return np.zeros((self.sums.width, outputs)), np.zeros(outputs)
+        x, b = np.array(coef, float), np.array(intercept, float)
+        if self.scaling is not None:
+            b = b + np.nan_to_num(self.scaling.mean) @ x if self._centred else b
+            x = x * self.scaling.scale[:, None]
+        b = b if self.sums.center is None else b + self.sums.center @ x
+        return x, b - self.sums.level
+
+    def in_units(self, fit: FitResult) -> Start:
+        """A fit's weights and intercepts, in the user's units."""
+        x, b = fit.x, fit.b + self.sums.level
+        b = b if self.sums.center is None else b - self.sums.center @ x
+        return (x, b) if self.scaling is None else self.scaling.unscale(x, b, centred=self._centred)
+
+    def fit(
+        self,
+        psi: Regularizer | Separable,
+        shape: tuple[int, ...],
+        start: Start,
+        options: FitOptions,
+        callback: Callback,
+    ) -> FitResult:
+        """Minimise the loss plus psi.
+
+        Args:
+            psi: the penalty of the weights.
+            shape: of the weights, as psi sees them.
+            start: weights (d, outputs) and intercepts (outputs,) to begin with.
+            options: how the fit is done.
+            callback: called with the phase, the certificate and the weights at each evaluation.
+        """
+        penalty = penalty_of(psi, shape)
+        if options.local is not None and isinstance(psi, Regularizer):
+            fit = local_rounds(self, psi, shape, start, options.local, callback)
+            if fit.converged or not options.finish:
+                return fit
+            start = fit.x, fit.b
+        return prox_newton(self.sums, penalty, *start, rule=self.rule, max_iter=options.max_iter, callback=callback)
+
+    def zero_strength(self, norm: Regularizer | Separable, shape: tuple[int, ...]) -> float:
+        """Return the smallest strength at which strength * norm leaves no weights: the gauge of the gradient without weights.
+
+        As `solvers.zero_strength`, in NumPy and with the sums that sites send.
+
+        Args:
+            norm: a norm of strength one, or one of weights that have to be positive.
+            shape: of the weights, as the norm sees them.
+        """
+        b = np.zeros(self.sums.loss.outputs)
+        _, scores = self.sums.best_intercept(np.zeros((len(self.sums.targets), len(b))), b)
+        return penalty_of(norm, shape).gauge(-self.sums.gradient(self.sums.weighted_slopes(scores)))
+
+    def has_no_optimum(self, psi: Regularizer | Separable, shape: tuple[int, ...], fit: FitResult) -> bool:
+        """True if a fit shows that no finite weights minimise the loss plus psi."""
+        return no_finite_optimum(self.sums, penalty_of(psi, shape), fit, self.rule.tol)
+
+    @property
+    def _centred(self) -> bool:
+        return not scipy.sparse.issparse(self.sums.features)

@@ -1,0 +1,99 @@
+"""What every optimiser of a sums returns, reports while it runs, and stops at."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlocal.data.moments import UnitError
+from fedlocal.solvers.certificates import Certificate, dual_scales
+from fedlocal.solvers.newton.penalties import Penalty
+from fedlocal.solvers.newton.weighted_sums import SMALLEST, WeightedSums, norm
+
+LEAST = 1e-3  # of the loss without weights, below which a gap has few digits
+Callback = Callable[[str, Certificate, np.ndarray], None]  # phase, certificate, weights
+
+
+@dataclass
+class FitResult:
+    """Where an optimiser ended."""
+
+    x: np.ndarray  # (d, outputs) weights of the sums's features
+    b: np.ndarray  # (outputs,) intercepts for them
+    certificate: Certificate
+    iterations: int
+    converged: bool
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """When to stop: at a gap of tol times the objective (or a thousandth of the loss of a model without weights, if that is
+    more); where no gap is known, at a KKT residual of tol times the size of that model's gradient."""
+
+    tol: float
+    value: float  # loss of the best intercepts alone
+    gradient: float  # norm of the gradient there
+    size: float  # the same of a gradient whose terms all have one sign
+
+    @classmethod
+    def of(cls, sums: WeightedSums, tol: float) -> "StoppingRule":
+        b = np.zeros(sums.loss.outputs)
+        _, scores = sums.best_intercept(np.zeros((len(sums.targets), len(b))), b)
+        slopes = sums.weighted_slopes(scores)
+        sums.sent.exchange(1, 1 + 2 * sums.width * len(b))
+        sizes = np.asarray(abs(sums.features).T @ np.abs(slopes))  # what rounding of the gradient is relative to
+        value = sums.value(scores)
+        unit = np.sqrt(2 * sums.loss.curvature_bound * value) if sums.loss.quadratic else 1.0  # of the slopes
+        small = (sizes > 0) & (sizes < SMALLEST * unit)
+        if small.any():
+            raise UnitError("StoppingRule.of", int(np.argwhere(small)[0, 0]), "small")
+        return cls(tol, value, norm(sums.gradient(slopes)), norm(sizes))
+
+    def allowed(self, found: Certificate) -> float:
+        """The gap, or the KKT residual, at which to stop."""
+        if found.duality_gap is None:
+            return self.tol * self.size
+        return self.tol * max(found.objective, LEAST * self.value, np.finfo(float).tiny)
+
+    def reached(self, found: Certificate, slack: float = 1.0) -> bool:
+        """Return True if it is time to stop; `slack` multiplies what is allowed."""
+        left = found.kkt_residual if found.duality_gap is None else found.duality_gap
+        return left <= slack * self.allowed(found) and left < np.inf  # the objective of weights that diverged is inf
+
+    def precision(self, found: Certificate) -> float:
+        """How precise a step has to be: the more, the nearer the fit is to its end."""
+        ratio = found.kkt_residual / self.gradient if found.kkt_residual < self.gradient else 1.0
+        return float(np.clip(0.1 * ratio**1.5, 1e-15, 1e-2))
+
+
+def certificate_at(
+    sums: WeightedSums, penalty: Penalty, x: np.ndarray, scores: np.ndarray, weighted_slopes: np.ndarray, g: np.ndarray
+) -> Certificate:
+    """The certificate of weights x whose intercepts are at their best; g is the gradient with respect to the weights."""
+    objective = sums.value(scores) + penalty.value(x)
+    slope = weighted_slopes.sum(axis=0) if sums.intercept else np.zeros(1)
+    residual = float(np.hypot(norm(x - penalty.prox(x - g, 1.0)), norm(slope)))
+    violation = penalty.violation(x)
+    gauge = penalty.gauge(-g)
+    if not np.isfinite(gauge):
+        because = "the conjugate of this penalty is finite at the origin or on a cone only"
+        return Certificate(objective, residual, violation, None, because)
+    quadratic = sums.loss.quadratic
+    sums.sent.exchange(2, 4 if quadratic else 1)  # scales down, sums of slopes and means of the conjugates up
+    u = sums.slopes(scores)
+    squares, products = (sums.weights @ u[:, 0] ** 2, sums.weights @ (u[:, 0] * sums.targets)) if quadratic else (0, 0)
+    scales = dual_scales(sums.loss, gauge, squares, products)
+    bounds = [-sums.conjugate(scale * u) - penalty.conjugate(-scale * g) for scale in scales]
+    return Certificate(objective, residual, violation, objective - max(bounds))
+
+
+def fit_at(
+    sums: WeightedSums, penalty: Penalty, x: np.ndarray, b: np.ndarray, rule: StoppingRule, iterations: int
+) -> FitResult:
+    """Weights x with their best intercepts, and the certificate there."""
+    b, scores = sums.best_intercept(sums.scores(x, b), b)
+    slopes = sums.weighted_slopes(scores)
+    g = sums.gradient(slopes)
+    sums.sent.exchange(x.size, g.size)
+    found = certificate_at(sums, penalty, x, scores, slopes, g)
+    return FitResult(x, b, found, iterations, rule.reached(found))

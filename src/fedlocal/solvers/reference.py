@@ -1,0 +1,233 @@
+"""Reference solutions: the problem solved to many digits with all data at hand."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from fedlocal.core import AbstractProblem, Params, Regularizer, Zero
+from fedlocal.problems.smooth_part import SmoothPart, client_weights, point, smooth_part_of
+from fedlocal.problems.views import only
+from fedlocal.regularizers.l1 import L1
+from fedlocal.solvers.certificates import Certificate, certify
+from fedlocal.solvers.coordinates import (
+    Coordinates,
+    FeatureMoments,
+    Objective,
+    fitting_coordinates,
+    free_intercept,
+    separable,
+    sizes_and_offset,
+)
+from fedlocal.solvers.dense import feature_matrix, fits, gather_features
+from fedlocal.solvers.fista import accelerated
+from fedlocal.solvers.gram import gather, worth_gathering
+from fedlocal.solvers.lbfgs import minimize_smooth
+from fedlocal.util import checks
+from fedlocal.util.progress import ProgressBar
+
+ITERATIONS = 100_000
+
+
+class ConvergenceWarning(UserWarning):
+    """A solver stopped before it reached the tolerance."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A solved problem."""
+
+    x: Params = field(repr=False)  # the parameters, as float64 NumPy arrays
+    objective: float  # F(x) + psi(x)
+    certificate: Certificate  # how far from optimal x is, measured on the data
+    iterations: int
+    converged: bool  # True if the KKT residual is as small as was asked for
+    solver: str
+
+    def __repr__(self) -> str:
+        state = "converged" if self.converged else "not converged"
+        return f"Solution({state} after {self.iterations} iterations of {self.solver}: {self.certificate})"
+
+
+def centralized(
+    problem: AbstractProblem,
+    regularizer: Regularizer | None = None,
+    *,
+    weights: str = "uniform",
+    x0: Params | None = None,
+    tolerance: float = 1e-10,
+    max_iterations: int = ITERATIONS,
+    progress: bool = True,
+) -> Solution:
+    r"""The minimum of F + psi with all data at hand, to a KKT residual of tolerance * max(1, ||x||), in float64.
+
+    Smooth objectives are solved by L-BFGS and Newton steps, all others by accelerated proximal gradient; least squares with more
+    examples than parameters through the Gram matrix.
+
+    Linear models of moderate size are solved in coordinates in which columns have a similar size (for a psi that is a sum
+    over coordinates) and mean zero (for a free intercept); x is in the units of the data all the same, and so is the KKT
+    residual. Large features have large gradients, of which float64 has 16 digits: to the residual that is asked for we add
+    8 eps ||c|| (sum_j c_j |x_j| + size of the targets), c_j^2 the curvature of F in x_j, but never more than 2e-9 of the size
+    of the gradient at zero. It matters from features of 1e4 on.
+
+    Args:
+        problem: F.
+        regularizer: psi; None for none.
+        weights: of the clients in F, "uniform" or "examples".
+        x0: where to begin; None: where the problem says.
+        tolerance: of the KKT residual.
+        max_iterations: at most; a ConvergenceWarning says that they were not enough.
+        progress: show a progress bar.
+
+    >>> from fedlocal.data.federated_data import FederatedData
+    >>> from fedlocal.problems import LeastSquares
+    >>> data = FederatedData.from_clients([(np.eye(2), np.array([3.0, 0.0]))])
+    >>> solution = centralized(LeastSquares(data, intercept=False), L1(1.0))
+    >>> solution.x["weights"].round(8).tolist()
+    [2.0, 0.0]
+    """
+    return _ReferenceSolver("centralized", problem, weights, tolerance, max_iterations, progress).solve(regularizer, x0)
+
+
+def local(
+    problem: AbstractProblem,
+    client: int,
+    regularizer: Regularizer | None = None,
+    *,
+    x0: Params | None = None,
+    tolerance: float = 1e-10,
+    max_iterations: int = ITERATIONS,
+    progress: bool = True,
+) -> Solution:
+    """The minimum of F_m + psi for one client m alone: what it can do without the others. Arguments as in `centralized`."""
+    return _ReferenceSolver("local", only(problem, client), "uniform", tolerance, max_iterations, progress).solve(
+        regularizer, x0
+    )
+
+
+def path(
+    problem: AbstractProblem,
+    strengths: Sequence[float],
+    make_regularizer: Callable[[float], Regularizer] = L1,
+    *,
+    weights: str = "uniform",
+    x0: Params | None = None,
+    tolerance: float = 1e-10,
+    max_iterations: int = ITERATIONS,
+    progress: bool = True,
+) -> list[Solution]:
+    """The minima of F + psi for many strengths, from the largest to the smallest, each started at the one before.
+
+    Args:
+        problem: F.
+        strengths: in any order.
+        make_regularizer: psi of a strength.
+        max_iterations: of one strength.
+        weights, x0, tolerance, progress: as in `centralized`.
+
+    >>> from fedlocal.data.federated_data import FederatedData
+    >>> from fedlocal.problems import LeastSquares
+    >>> data = FederatedData.from_clients([(np.eye(2), np.array([3.0, 0.0]))])
+    >>> [float(s.x["weights"][0].round(8)) for s in path(LeastSquares(data, intercept=False), [1.0, 2.0])]
+    [1.0, 2.0]
+    """
+    if not np.ndim(strengths) == 1 or len(strengths) == 0:
+        raise ValueError(f"path: strengths must be a list of at least one number, got {strengths!r}")
+    ordered = sorted((float(checks.number("path", "strengths", s, at_least=0)) for s in strengths), reverse=True)
+    regularizers = [make_regularizer(strength) for strength in ordered]
+    task = _ReferenceSolver("path", problem, weights, tolerance, max_iterations, progress=False)
+    solutions: list[Solution] = []
+    with ProgressBar("path", len(ordered), progress) as bar:
+        for done, psi in enumerate(regularizers):
+            solutions.append(task.solve(psi, x0))
+            x0 = solutions[-1].x
+            bar.advance_to(done + 1, f"strength {ordered[done]:.3g}")
+    return solutions
+
+
+class _ReferenceSolver:
+    """A problem ready to be solved for any psi: checked arguments, and F gathered once."""
+
+    def __init__(
+        self,
+        owner: str,
+        problem: AbstractProblem,
+        weights: str,
+        tolerance: float,
+        max_iterations: int,
+        progress: bool,
+    ):
+        self.owner, self.problem = owner, checks.instance(owner, "problem", problem, AbstractProblem)
+        self.tolerance = checks.number(owner, "tolerance", tolerance, above=0)
+        self.max_iterations = checks.whole(owner, "max_iterations", max_iterations)
+        self.progress, self.p = progress, client_weights(owner, problem, weights)
+        self.gathered: dict[Any, tuple[SmoothPart, Coordinates]] = {}
+
+    def solve(self, regularizer: Regularizer | None, x0: Params | None) -> Solution:
+        psi = Zero() if regularizer is None else checks.instance(self.owner, "regularizer", regularizer, Regularizer)
+        with jax.enable_x64(True):
+            x0 = self.problem.init(jax.random.key(0)) if x0 is None else x0
+            x0 = point(self.owner, "x0", self.problem, x0)
+            objective = self._objective(psi, x0)
+            z, iterations, solver = self._minimize(objective, objective.coordinates.from_x(x0))
+            x = jax.tree.map(lambda a: np.asarray(a, np.float64), objective.coordinates.to_x(z))
+            found = certify(self.problem, psi, x, self.p)
+            allowed = 2 * float(objective.allowed(z, self.tolerance / 2))
+        converged = found.kkt_residual <= allowed
+        if not converged:
+            warnings.warn(
+                f"{self.owner}: KKT residual {found.kkt_residual:.3g} after {iterations} iterations, {allowed:.3g} asked for; "
+                "try more max_iterations, a larger tolerance, or features of similar size",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return Solution(x, found.objective, found, iterations, converged, solver)
+
+    def _objective(self, psi: Regularizer, x: Params) -> Objective:
+        problem: Any = self.problem
+        if not fits(problem) and not worth_gathering(problem):
+            zeros, ones = (jax.tree.map(lambda a, fill=fill: jnp.full_like(a, fill), x) for fill in (0.0, 1.0))
+            return Objective(smooth_part_of(problem, self.p), psi, Coordinates(ones), zeros, 0.0)
+        kind = free_intercept(psi, x), separable(psi, x)
+        if kind not in self.gathered:
+            self.gathered = {kind: self._gather(psi, x)}  # one at a time: it may be large
+        smooth, coordinates = self.gathered[kind]
+        return Objective(smooth, psi, coordinates, *sizes_and_offset(problem, self._linear[1], x))
+
+    def _gather(self, psi: Regularizer, x: Params) -> tuple[SmoothPart, Coordinates]:
+        problem: Any = self.problem
+        matrix, moments = self._linear
+        coordinates = fitting_coordinates(problem, moments, psi, x)
+        example_weights = problem.loss_weights(self.p)
+        if not worth_gathering(problem):
+            return gather_features(problem, matrix, example_weights, coordinates), coordinates
+        center = None if coordinates.center is None else np.asarray(coordinates.center)
+        spread = jax.tree.map(lambda a, s: jnp.broadcast_to(s, a.shape), x, coordinates.scales)
+        return gather(problem, example_weights, center).scaled(np.asarray(ravel_pytree(spread)[0])), coordinates
+
+    @cached_property
+    def _linear(self) -> tuple[np.ndarray, FeatureMoments]:
+        """Features and their moments, of a linear model."""
+        problem: Any = self.problem
+        matrix = feature_matrix(problem)
+        return matrix, FeatureMoments.of(problem, matrix, problem.loss_weights(self.p))
+
+    def _minimize(self, objective: Objective, z: Params) -> tuple[Params, int, str]:
+        # the last digits of F here are not those of F in the certificate, so ask for a little more
+        tolerance, left = self.tolerance / 2, self.max_iterations
+        solver = "accelerated proximal gradient"
+        with ProgressBar(self.owner, self.max_iterations, self.progress) as bar:
+            if all(part.is_smooth() for part in objective.psi.parts(z)):
+                z, spent, solved, ran = minimize_smooth(objective, z, tolerance, left, bar)
+                left -= spent
+                if solved or left == 0:
+                    return z, spent, ran
+                solver = f"{ran}, then {solver}"
+            state = accelerated(objective, z, tolerance, left, bar)
+        return state.x, self.max_iterations - left + int(state.iterations), solver

@@ -1,0 +1,321 @@
+"""advise: recommends a method, a step size and a number of local steps for a problem and a number of rounds."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer
+from fedlocal.problems import MLP
+from fedlocal.problems.smooth_part import client_weights
+from fedlocal.simulation import DivergenceWarning, sweep
+from fedlocal.theory.advice.families import COMPOSITE, SMOOTH, WITHOUT_THEORY, Family
+from fedlocal.theory.advice.local_fit import fit_local_model
+from fedlocal.theory.advice.local_model import LocalModel
+from fedlocal.theory.advice.search import Choice, ParameterSearch, affine_method
+from fedlocal.theory.bounds.bound import OPTIONAL, Constants
+from fedlocal.theory.constants.estimation import Estimate, estimate
+from fedlocal.util import checks
+from fedlocal.util.progress import ProgressBar
+
+MOST_STEPS = 256  # default limit of local steps in a round
+PILOTS = 3  # how many of the best methods a pilot runs
+PILOT_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the advised step size
+CURVE_POINTS = 30
+MOST_NOISE = 0.9  # fraction of the noise that the local model must hold for high confidence
+CLEAR = 2.0  # predictions within this factor of each other count as equal
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The recommended methods with their parameters, predictions and bounds, and how reliable they are."""
+
+    choices: Sequence[Choice] = field(repr=False)  # one per method, best first
+    options: dict[str, Any]  # keyword arguments of `fl.simulate` for the best method
+    estimate: Estimate = field(repr=False)
+    model: LocalModel | None = field(repr=False)
+    warnings: Sequence[str]
+    confidence: str  # one sentence
+    participation: float | None = field(repr=False)  # the fraction of the clients in a round; None: all
+
+    @property
+    def best(self) -> Choice:
+        return self.choices[0]
+
+    @property
+    def method(self) -> LocalMethod:
+        """The best method: `fl.simulate(problem, advice.method, **advice.options)` runs it."""
+        return self.best.method
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per method, best first."""
+        rows = []
+        for choice in self.choices:
+            row = {
+                "method": choice.family.name,
+                "local_steps": choice.parameters.local_steps,
+                "step_size": choice.parameters.step_size,
+                "predicted_error": _number(choice.predicted),
+                "measured_error": _number(choice.measured),
+                "best_bound": _number(None if choice.bound is None else choice.bound.value),
+                "its_step_size": _number(None if choice.bound is None else choice.bound.step_size),
+                "theorem": None if choice.bound is None else choice.bound.theorem,
+            }
+            rows.append(row)
+        return pd.DataFrame(rows).dropna(axis="columns", how="all").fillna({"theorem": ""})
+
+    def code(self) -> str:
+        """Return Python code that runs the best choice, given `problem` (and `regularizer`)."""
+        parameters = self.best.parameters
+        options = ", ".join(f"{name}={'x0' if name == 'x0' else repr(value)}" for name, value in self.options.items())
+        built = self.best.family.code.format(
+            step_size=parameters.step_size,
+            strong_convexity=parameters.strong_convexity,
+            local_steps=parameters.local_steps,
+        )
+        return f"method = {built}\nresult = fl.simulate(problem, method, {options})"
+
+    def curves(self) -> pd.DataFrame:
+        """Return the predicted error of each choice after 1, 2, ... rounds: columns method, round, predicted_error."""
+        rounds = self.options["rounds"]
+        points = np.unique(np.round(np.geomspace(1, rounds, CURVE_POINTS)).astype(int))
+        rows = [
+            (choice.family.name, r, value)
+            for choice in self.choices
+            if choice.predicted is not None
+            for r, value in zip(points, self._predicted(choice, points), strict=True)
+        ]
+        return pd.DataFrame(rows, columns=["method", "round", "predicted_error"])
+
+    def figure(self, path: str | Path) -> None:
+        """Draw the predicted error against rounds."""
+        from fedlocal.report.figures import panels  # imported here because matplotlib is slow to import
+
+        curves = self.curves()
+        if curves.empty:
+            raise ValueError(
+                "Advice.figure: nothing was predicted for this problem, only bounds are known; see table()"
+            )
+        with panels(1, Path(path), "What to expect of each method", size=(7.0, 4.4)) as (axis,):
+            for choice in self.choices:
+                part = curves[curves["method"] == choice.family.name]
+                if part.empty:
+                    continue
+                color = choice.family.row.color
+                label = f"{choice.family.name}, {choice.parameters.local_steps} local steps of {choice.parameters.step_size:.2g}"
+                axis.loglog(part["round"], part["predicted_error"], color=color, label=label)
+                if choice.measured is not None:
+                    axis.plot(self.options["rounds"], choice.measured, "o", color=color)
+            axis.set(xlabel="round", ylabel="objective above the optimum")
+            axis.legend(fontsize=9)
+
+    def _predicted(self, choice: Choice, rounds: Sequence[int] | np.ndarray) -> list[float]:
+        assert self.model is not None
+        methods, steps = [affine_method(choice.family, choice.parameters)], choice.parameters.local_steps
+        return [float(self.model.predict(methods, int(r), steps, self.participation)[0]) for r in rounds]
+
+    def __str__(self) -> str:
+        lines = [self.table().to_string(index=False, float_format=lambda v: f"{v:.3g}"), "", self.confidence]
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join([*lines, "", self.code()])
+
+
+def advise(
+    problem: AbstractProblem,
+    *,
+    rounds: int,
+    local_steps: int | None = None,
+    clients: int | None = None,
+    batch_size: int | None = 1,
+    regularizer: Regularizer | None = None,
+    weights: str = "uniform",
+    x0: Params | None = None,
+    pilot: bool = False,
+    seed: int = 0,
+    progress: bool = True,
+) -> Advice:
+    r"""Recommend a method, its step size and a number of local steps for a problem and a number of rounds.
+
+    The constants of the problem are estimated, the bounds that apply to each method are evaluated with them, and the expected
+    error of every method is predicted on the local model of the problem at its optimum (`theory/advice/local_model.py`), for
+    step sizes from 1e-5/L to 4/L and 1, 2, 4, ... local steps. Methods are ranked by the predicted error. Beside it stands the
+    smallest bound of a theorem: it holds in the worst case, for the theorem's own step size and output, uses certified constants
+    alone, and is often orders of magnitude above the prediction.
+
+    Args:
+        problem: the losses of the clients.
+        rounds: the number of communications.
+        local_steps: the largest number of steps in a round; None: one pass over a median client's examples, at most 256.
+        clients: the number of clients that take part in a round; None means all.
+        batch_size: examples per step; None means full gradients.
+        regularizer: psi, for sparse or constrained models.
+        weights: how clients count in F, "uniform" or "examples".
+        x0: the starting point; the problem's own when None.
+        pilot: also run the best three methods, each with five step sizes, and rank them by the measured error.
+        seed: the seed of samples and of the pilot.
+        progress: show a progress bar.
+
+    Example:
+        >>> import fedlocal as fl
+        >>> problem = fl.problems.quadratics([[[1.0, 0.0], [0.0, 0.01]]] * 8, [[1.0, 1.0]] * 8, noise_std=0.01)
+        >>> advice = fl.advise(problem, rounds=20, local_steps=16)
+        >>> advice.best.family.name, advice.best.parameters.local_steps
+        ('FedAc-I', 16)
+    """
+    checks.instance("advise", "problem", problem, AbstractProblem)
+    rounds = checks.whole("advise", "rounds", rounds)
+    if batch_size is not None:
+        batch_size = checks.whole("advise", "batch_size", batch_size)
+    if clients is not None:
+        clients = checks.whole("advise", "clients", clients, at_most=problem.num_clients)
+    most = _largest_steps(problem, local_steps, batch_size)
+    p = client_weights("advise", problem, weights)
+    found = estimate(problem, x0=x0, batch_size=batch_size, weights=weights, regularizer=regularizer, seed=seed)
+    with jax.enable_x64(True):
+        start = problem.init(jax.random.key(seed)) if x0 is None else x0
+    convex = not isinstance(problem, MLP)
+    families = _families(convex, regularizer)
+    model = fit_local_model(problem, found.solution, start, p, batch_size, regularizer, seed) if convex else None
+    participation = None if clients in (None, problem.num_clients) else clients / problem.num_clients
+    constants = _certified(found) if convex else None
+    search = ParameterSearch(
+        found, constants, model, participation, rounds, most, regularizer, _equal_clients(p, participation)
+    )
+    choices = []
+    with ProgressBar("advise", len(families), progress) as bar:
+        for i, family in enumerate(families):
+            choices.append(search.best(family))
+            bar.advance_to(i + 1, family.name)
+    choices.sort(key=lambda choice: choice.rank)
+    options: dict[str, Any] = {"rounds": rounds, "batch_size": batch_size}
+    options |= _if_not_default(None if participation is None else clients, weights, seed, x0)
+    if pilot:
+        tried = [_pilot(problem, choice, search, {**options, "progress": progress}) for choice in choices[:PILOTS]]
+        choices = sorted([*tried, *choices[PILOTS:]], key=lambda choice: choice.rank)
+    best = choices[0]
+    notes = [*found.warnings, *_notes(best, found, model, convex, regularizer)]
+    options = {"rounds": rounds, "local_steps": best.parameters.local_steps, **options}
+    return Advice(choices, options, found, model, notes, _confidence(choices, found, model), participation)
+
+
+def _families(convex: bool, regularizer: Regularizer | None) -> tuple[Family, ...]:
+    """Return the families of methods that are made for this kind of problem."""
+    if regularizer is not None:
+        return COMPOSITE
+    return SMOOTH if convex else tuple(family for family in SMOOTH if family.name in WITHOUT_THEORY)
+
+
+def _pilot(problem: AbstractProblem, choice: Choice, search: ParameterSearch, options: dict[str, Any]) -> Choice:
+    """Run a choice with several step sizes; return it with the best of them and its measured error."""
+    parameters = choice.parameters
+    step_sizes = [factor * parameters.step_size for factor in PILOT_FACTORS]
+    if choice.family.accelerated:
+        step_sizes = [s for s in step_sizes if s * parameters.strong_convexity < 0.5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)  # large step sizes may diverge
+        outcome = sweep(
+            problem,
+            lambda step_size: choice.family.build(replace(parameters, step_size=step_size)),
+            {"step_size": step_sizes},
+            local_steps=parameters.local_steps,
+            eval_every=options["rounds"],
+            **options,
+        )
+    ends = outcome.history.groupby("step_size").tail(1)
+    errors = dict(zip(ends["step_size"], ends["objective"] - search.found.optimum, strict=True))
+    finite = {float(size): float(error) for size, error in errors.items() if math.isfinite(error)}
+    if not finite:
+        return replace(choice, measured=math.inf)
+    best = min(finite, key=finite.__getitem__)
+    return search.with_measurement(choice, best, finite[best])
+
+
+def _certified(found: Estimate) -> Constants | None:
+    """Return the certified constants, with None for the others; None if L or sigma is not certified."""
+    proven = found.certified
+    if not (proven["smoothness"] and proven["noise"]):
+        return None
+    unknown = {name: None for name in OPTIONAL if not proven[name]}
+    if not proven["strong_convexity"]:
+        unknown["strong_convexity"] = 0.0  # pyright: ignore[reportArgumentType]
+    return replace(found.constants, **unknown)  # pyright: ignore[reportArgumentType]
+
+
+def _equal_clients(p: np.ndarray, participation: float | None) -> int:
+    """Return the number of clients of equal weight whose mean has the same variance."""
+    return max(1, int((participation or 1.0) / np.sum(p**2) + 1e-9))
+
+
+def _largest_steps(problem: AbstractProblem, local_steps: int | None, batch_size: int | None) -> int:
+    """Return `local_steps`, or by default the steps of one pass over a median client's examples."""
+    if local_steps is not None:
+        return checks.whole("advise", "local_steps", local_steps)
+    sizes = problem.sizes()
+    if sizes is None or batch_size is None:
+        return MOST_STEPS
+    return int(np.clip(np.median(sizes) // batch_size, 1, MOST_STEPS))
+
+
+def _if_not_default(clients_per_round: int | None, weights: str, seed: int, x0: Params | None) -> dict[str, Any]:
+    """Return the arguments of `fl.simulate` that differ from their defaults."""
+    weighted, seeded = None if weights == "uniform" else weights, seed or None
+    options = {"clients_per_round": clients_per_round, "weights": weighted, "seed": seeded, "x0": x0}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _notes(
+    best: Choice, found: Estimate, model: LocalModel | None, convex: bool, regularizer: Regularizer | None
+) -> list[str]:
+    """Return what limits the validity of the advice, one sentence each."""
+    notes = []
+    if not convex:
+        notes.append(
+            "the problem is not convex: nothing is predicted, step sizes are 1/(4 L) of sampled points; use a pilot"
+        )
+    elif model is None and all(not np.any(leaf) for leaf in jax.tree.leaves(found.solution)):
+        notes.append("the optimum is zero: the regulariser is too strong for this data")
+    elif model is None:
+        notes.append(f"nothing can be predicted with {type(regularizer).__name__}, only bounded; a pilot helps")
+    elif model.noise_seen < MOST_NOISE:
+        notes.append(f"only {model.noise_seen:.0%} of the noise is in the directions that were looked at; use a pilot")
+    if convex and best.bound is None:
+        notes.append(
+            f"no theorem with proven constants applies to {best.family.name} here, so nothing bounds its error"
+        )
+    if best.predicted is not None and not math.isfinite(best.predicted):
+        notes.append("every step size that was looked at diverges on the local model; scale the data")
+    if best.family.accelerated and found.constants.strong_convexity == 0:
+        notes.append("mu is not known to be positive; strong_convexity is the one with the best prediction")
+    return notes
+
+
+def _confidence(choices: Sequence[Choice], found: Estimate, model: LocalModel | None) -> str:
+    """Return one sentence on how reliable the advice is."""
+    best, rest = choices[0], choices[1:]
+    if best.measured is not None and math.isfinite(best.measured):
+        off = "" if best.predicted is None else f"; predicted is {best.predicted:.2g}"
+        return f"Measured by a pilot: {best.measured:.2g} above the optimum{off}."
+    if model is None or best.predicted is None or not math.isfinite(best.predicted):
+        ranked = "ranked by worst-case bounds alone" if math.isfinite(best.score) else "nothing ranks the methods"
+        return f"Low confidence: {ranked}; pilot=True measures."
+    gap, modelled = found.constants.gap, float(model.curvature @ model.start**2) / 2
+    near = [
+        choice.family.name for choice in rest if choice.predicted is not None and choice.score <= CLEAR * best.score
+    ]
+    others = f"; {', '.join(near)} within a factor {CLEAR:g}" if near else ""
+    if gap is None:
+        return f"Low confidence: the start is outside the constraint{others}."
+    ratio = modelled / gap if gap else 1.0
+    sure = 1 / 2 < ratio < 2 and not found.warnings and model.noise_seen > MOST_NOISE
+    level = "High" if sure else "Medium" if 1 / 10 < ratio < 10 else "Low"
+    return f"{level} confidence: the local model explains {ratio:.0%} of the start's error{others}."
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,114 @@
+"""Families: the methods that `advise` compares, each with its constructor, its code and the theorems that bound its error."""
+
+import math
+from dataclasses import dataclass
+
+from fedlocal.core import LocalMethod
+from fedlocal.methods.table import METHODS, MethodArguments, MethodRow
+from fedlocal.theory.bounds.bound import Bound, BoundFn, Constants, Setting, tightest
+from fedlocal.theory.bounds.composite import composite_small_step_bound, fed_dual_avg_bounded_gradient_bound
+from fedlocal.theory.bounds.fed_ac import (
+    fed_ac_one_bound,
+    fed_ac_two_bound,
+    fed_ac_two_third_order_bound,
+    minibatch_ac_sgd_bound,
+)
+from fedlocal.theory.bounds.fed_ac_convex import (
+    fed_ac_one_convex_bound,
+    fed_ac_two_convex_bound,
+    fed_ac_two_third_order_convex_bound,
+)
+from fedlocal.theory.bounds.fed_avg import (
+    fed_avg_convex_bound,
+    fed_avg_strongly_convex_third_order_bound,
+    fed_avg_third_order_bound,
+)
+from fedlocal.theory.bounds.minibatch import minibatch_sgd_bound
+
+
+@dataclass(frozen=True)
+class Family:
+    """A method without its parameters."""
+
+    row: MethodRow  # of the table of methods
+    code: str  # Python that builds it, with the parameters' names in braces
+    bounds: tuple[tuple[BoundFn, float], ...] = ()  # theorems, and the largest step size times L that each allows
+    predictable: bool = True  # True if the local model can predict its error
+
+    @property
+    def name(self) -> str:
+        return self.row.label
+
+    @property
+    def accelerated(self) -> bool:
+        """True if it needs a modulus of strong convexity."""
+        return self.row.accelerated
+
+    def build(self, arguments: MethodArguments) -> LocalMethod:
+        return self.row.make(arguments)
+
+    def best_bound(self, constants: Constants, setting: Setting) -> Bound | None:
+        """Return the smallest bound of the theorems that apply, each with its own step size; None if none applies."""
+        promised = []
+        for bound_fn, largest in self.bounds:
+            try:
+                as_stated = bound_fn(constants, setting)
+                promised += [as_stated, tightest(bound_fn, constants, setting, largest / constants.smoothness)]
+            except ValueError:  # the theorem needs a constant that is not known
+                continue
+        holding = [found for found in promised if found.applies and math.isfinite(found.value)]
+        return min(holding, key=lambda found: found.value, default=None)
+
+
+SMOOTH = (
+    Family(
+        METHODS["fed_ac_one"],
+        "fl.methods.FedAc.one(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, "
+        "local_steps={local_steps})",
+        ((fed_ac_one_bound, 1.0), (fed_ac_one_convex_bound, 1.0)),
+    ),
+    Family(
+        METHODS["fed_ac_two"],
+        "fl.methods.FedAc.two(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, "
+        "local_steps={local_steps})",
+        (
+            (fed_ac_two_bound, 1.0),
+            (fed_ac_two_third_order_bound, 1.0),
+            (fed_ac_two_convex_bound, 1.0),
+            (fed_ac_two_third_order_convex_bound, 1.0),
+        ),
+    ),
+    Family(
+        METHODS["fed_avg"],
+        "fl.methods.FedAvg(client_step_size={step_size:.6g})",
+        (
+            (fed_avg_convex_bound, 0.25),
+            (fed_avg_third_order_bound, 0.5),
+            (fed_avg_strongly_convex_third_order_bound, 0.25),
+        ),
+    ),
+    Family(
+        METHODS["minibatch_ac_sgd"],
+        "fl.methods.MinibatchAcSGD(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g})",
+        ((minibatch_ac_sgd_bound, 1.0),),
+    ),
+    Family(
+        METHODS["minibatch_sgd"],
+        "fl.methods.MinibatchSGD(step_size={step_size:.6g})",
+        ((minibatch_sgd_bound, 0.25),),
+    ),
+)
+COMPOSITE = (
+    Family(
+        METHODS["fed_dual_avg"],
+        "fl.methods.FedDualAvg(client_step_size={step_size:.6g}, regularizer=regularizer)",
+        ((fed_dual_avg_bounded_gradient_bound, 0.25), (composite_small_step_bound, 0.25)),
+    ),
+    Family(
+        METHODS["fed_mid"],
+        "fl.methods.FedMiD(client_step_size={step_size:.6g}, regularizer=regularizer)",
+        ((composite_small_step_bound, 0.25),),
+        predictable=False,  # psi acts on the clients and again on the server
+    ),
+)
+WITHOUT_THEORY = ("FedAvg", "MB-SGD")  # of SMOOTH, for problems that are not convex

@@ -1,0 +1,140 @@
+"""GradientSampler: estimates constants at a point from stochastic gradients of sampled clients."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedlocal.core import AbstractProblem, Params
+from fedlocal.problems import Oracle
+from fedlocal.problems.data_problem import DataProblem, cast_like
+from fedlocal.theory.constants.client_gradients import distances_from_mean, gradient_norms
+from fedlocal.theory.constants.client_groups import ClientGroup, group_clients, sample_groups
+from fedlocal.theory.constants.gradient_moments import batch_moments
+from fedlocal.theory.constants.types import EstimationTask
+
+CLIENTS = 8  # largest number of sampled groups of clients
+DRAWS = 256  # examples, or draws of noise, per client
+POWER_STEPS = 30
+DIFFERENCE = 1e-4  # relative step of the finite differences of Hessians
+
+
+class GradientSampler:
+    """Sampled clients and examples of a problem."""
+
+    def __init__(self, task: EstimationTask):
+        self.problem: Any = task.problem
+        self.p, self.batch_size, self.rng = task.p, task.batch_size, task.rng
+        self.every = group_clients(task.problem, task.p)
+        self.groups = sample_groups(self.every, CLIENTS, task.rng)
+        self.draws = [self._draws(g) for g in self.groups]
+
+    def _draws(self, group: ClientGroup) -> tuple[jax.Array, jax.Array]:
+        """Return (DRAWS,) rows, or seeds of random keys if there are no examples, and their weights."""
+        n = group.size or DRAWS
+        if n > DRAWS:
+            rows = group.rows.start + self.rng.choice(n, DRAWS, replace=False)
+            return jnp.asarray(rows), jnp.full(DRAWS, 1 / DRAWS)
+        places = np.arange(DRAWS)
+        return jnp.asarray(group.rows.start + np.minimum(places, n - 1)), jnp.asarray((places < n) / n)
+
+    def at(self, x: Params) -> dict[str, float]:
+        """Return each constant at x, the largest over the sampled clients."""
+        start = jax.tree.map(lambda a: jnp.asarray(self.rng.standard_normal(a.shape)), x)
+        bends = [_hessian_norms(self.problem, x, jnp.asarray(g.client), start) for g in self.groups]
+        spreads = self._spreads(x)
+        noise, fourth = self._of_batches(spreads)
+        norms = [float(s[2]) for s in spreads]
+        if self.batch_size is None:
+            norms = gradient_norms(self.problem, self.groups, x)
+        apart = distances_from_mean(self.problem, self.p, self.every, x) if len(self.every) > 1 else [0.0]
+        return {
+            "smoothness": max(float(b[0]) for b in bends),
+            "third_order": max(float(b[1]) for b in bends),
+            "noise": noise,
+            "fourth_moment": fourth,
+            "heterogeneity": float(max(apart)),
+            "gradient_bound": float(max(norms)),
+        }
+
+    def noises(self, points: Sequence[Params]) -> tuple[float, float]:
+        """Return the largest second and fourth moments of the noise over points and clients."""
+        return self._of_batches([spread for x in points for spread in self._spreads(x)])
+
+    def _spreads(self, x: Params) -> list[Any]:
+        pairs = zip(self.groups, self.draws, strict=True)
+        return [_moments(self.problem, x, jnp.asarray(g.client), *draws) for g, draws in pairs]
+
+    def _of_batches(self, moments: Sequence[Any]) -> tuple[float, float]:
+        each = [batch_moments(float(m[0]), float(m[1]), self.batch_size) for m in moments]
+        return max(e[0] for e in each), max(e[1] for e in each)
+
+
+@eqx.filter_jit
+def _hessian_norms(problem: AbstractProblem, x: Params, client: jax.Array, v: Params) -> tuple[jax.Array, jax.Array]:
+    """Return the norms of the second and third derivatives of F_m at x, by the power method from v."""
+
+    def hessian(x: Params, v: Params) -> Params:
+        return jax.jvp(lambda z: problem.full_gradient(z, client), (x,), (v,))[1]
+
+    h = DIFFERENCE * jnp.maximum(1, optax.tree.norm(x))
+
+    def bend(
+        v: Params,
+    ) -> Params:  # the Hessian's change along v, times v: a symmetric form is largest at equal arguments
+        ahead, behind = (hessian(optax.tree.add_scale(x, s * h, v), v) for s in (1, -1))
+        return jax.tree.map(lambda a, b: (a - b) / (2 * h), ahead, behind)
+
+    return _power(lambda v: hessian(x, v), v), _power(bend, v)
+
+
+def _power(product: Any, v: Params) -> jax.Array:
+    def step(_: Any, state: tuple[Params, jax.Array]) -> tuple[Params, jax.Array]:
+        v, best = state
+        w = product(v)
+        return _unit(w, v), jnp.maximum(best, optax.tree.norm(w))
+
+    return jax.lax.fori_loop(0, POWER_STEPS, step, (_unit(v, v), jnp.zeros(())))[1]
+
+
+def _unit(v: Params, otherwise: Params) -> Params:
+    size = optax.tree.norm(v)
+    return jax.tree.map(lambda a, b: jnp.where(size > 0, a / jnp.where(size > 0, size, 1), b), v, otherwise)
+
+
+@eqx.filter_jit
+def _moments(
+    problem: DataProblem | Oracle, x: Params, client: jax.Array, draws: jax.Array, weights: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return E||g - Eg||^2, E||g - Eg||^4 and max ||g|| over stochastic gradients g of one example, or of one draw of noise."""
+    if isinstance(problem, Oracle):
+        center = problem.full_gradient(x, client)
+        gradient = partial(_noisy, problem, x, client, center)
+    else:
+        center = _mean_gradient(problem, x, draws, weights)
+        gradient = partial(_example_gradient, problem, x)
+
+    def sizes(draw: jax.Array) -> tuple[jax.Array, jax.Array]:
+        g = gradient(draw)
+        return optax.tree.norm(optax.tree.sub(g, center), squared=True), optax.tree.norm(g)
+
+    spread, norms = jax.lax.map(sizes, draws, batch_size=16)
+    return jnp.sum(weights * spread), jnp.sum(weights * spread**2), jnp.max(jnp.where(weights > 0, norms, 0))
+
+
+def _noisy(oracle: Oracle, x: Params, client: jax.Array, exact: Params, seed: jax.Array) -> Params:
+    return exact if oracle.noise is None else optax.tree.add(exact, oracle.noise(jax.random.key(seed), x, client))
+
+
+def _example_gradient(problem: DataProblem, x: Params, row: jax.Array) -> Params:
+    return _mean_gradient(problem, x, row[None], jnp.ones(1))
+
+
+def _mean_gradient(problem: DataProblem, x: Params, rows: jax.Array, weights: jax.Array) -> Params:
+    examples = cast_like(problem.data.take(rows), x)
+    return jax.grad(lambda x: jnp.sum(weights * problem.losses(x, examples)) + problem.penalty(x))(x)

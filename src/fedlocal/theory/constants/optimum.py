@@ -1,0 +1,108 @@
+"""The minimiser x* of a problem, and the constants that depend on x0 and x* alone."""
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedlocal.core import AbstractProblem, MirrorMap, Params, Regularizer
+from fedlocal.problems import MLP, Oracle
+from fedlocal.solvers import ConvergenceWarning, Solution, centralized
+from fedlocal.solvers.certificates import certify
+from fedlocal.solvers.reference import ITERATIONS
+from fedlocal.theory.constants.client_gradients import distances_from_mean
+from fedlocal.theory.constants.client_groups import group_clients
+from fedlocal.theory.constants.linear_measurements import optimum_heterogeneity
+from fedlocal.theory.constants.linear_model import MODELS, LinearModel
+from fedlocal.theory.constants.types import ConstantValue
+
+UNKNOWN_ITERATIONS = 500  # of the solver if F need not be convex
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """The minimiser x*, its distance from x0, and warnings about it."""
+
+    solution: Solution
+    distance: float  # ||x0 - x*||
+    warnings: list[str]
+
+    @property
+    def x(self) -> Params:
+        return self.solution.x
+
+
+def solve_endpoints(problem: AbstractProblem, psi: Regularizer | None, weights: str, x0: Params) -> Endpoints:
+    """Minimise F + psi from x0."""
+    known = isinstance(problem, (*MODELS, Oracle))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        solution = centralized(
+            problem,
+            psi,
+            weights=weights,
+            x0=x0,
+            max_iterations=ITERATIONS if known else UNKNOWN_ITERATIONS,
+            progress=False,
+        )
+    distance = float(optax.tree.norm(optax.tree.sub(x0, jax.tree.map(jnp.asarray, solution.x))))
+    notes = []
+    if isinstance(problem, MLP):
+        notes.append(
+            "the loss is not convex: x* is where the solver came to from x0, and no theorem on convex F applies"
+        )
+    elif not known:
+        notes.append("convexity of a loss given as a function is not checked; the theorems on convex F ask for it")
+    if not solution.converged:
+        residual = solution.certificate.kkt_residual
+        notes.append(f"the solver stopped at a KKT residual of {residual:.2g}: x*, B, Delta and zeta_* are rough")
+    return Endpoints(solution, distance, notes)
+
+
+def endpoint_constants(
+    problem: AbstractProblem,
+    p: np.ndarray,
+    psi: Regularizer | None,
+    mirror_map: MirrorMap | None,
+    x0: Params,
+    endpoints: Endpoints,
+) -> dict[str, ConstantValue]:
+    """Return the constants that depend on x0 and x* alone."""
+    x = jax.tree.map(jnp.asarray, endpoints.x)
+    sure = endpoints.solution.converged and not endpoints.warnings
+    residual = f"x* with a KKT residual of {endpoints.solution.certificate.kkt_residual:.1g}"
+    value = certify(problem, psi, x0, p).objective
+    gap = max(value - endpoints.solution.objective, 0.0) if math.isfinite(value) else None
+    apart, one = _optimum_heterogeneity(problem, p, x)
+    found = {
+        "distance": ConstantValue(endpoints.distance, f"||x0 - x*||, {residual}", sure),
+        "gap": ConstantValue(
+            gap, "objective at x0 minus that at x*" if gap is not None else "x0 is outside the constraint", sure
+        ),
+        "optimum_heterogeneity": ConstantValue(
+            apart, "exact: all clients are the same" if one else f"at {residual}", sure or one
+        ),
+        "mirror_distance": ConstantValue(None, "no mirror map given: Euclidean, B / sqrt(2)", True),
+    }
+    if mirror_map is not None:
+        name, divergence = type(mirror_map).__name__, float(mirror_map.divergence(x, x0))
+        root = math.sqrt(max(divergence, 0.0)) if math.isfinite(divergence) else None
+        how = f"the divergence of {name} from x0 to {residual}" if root is not None else f"infinite for {name}"
+        found["mirror_distance"] = ConstantValue(root, how, sure)
+    return found
+
+
+def _optimum_heterogeneity(problem: AbstractProblem, p: np.ndarray, x: Params) -> tuple[float, bool]:
+    """Return zeta_*, and True if it is zero because all clients are the same."""
+    if isinstance(problem, MODELS):
+        model = LinearModel(problem, p)
+        return optimum_heterogeneity(model, x), len(model.groups) == 1
+    groups = group_clients(problem, p)
+    if len(groups) == 1:
+        return 0.0, True
+    apart = distances_from_mean(problem, p, groups, x)
+    return math.sqrt(sum(g.weight * float(a) ** 2 for g, a in zip(groups, apart, strict=True))), False

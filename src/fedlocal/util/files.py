@@ -1,0 +1,47 @@
+"""Atomic writes of files, with errors that name the path and the reason."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that no reader ever sees a part of it; an OSError names the path and the reason."""
+    with _naming(path), _temporary(path) as temporary:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+
+def check_writable(path: Path, instead: str) -> None:
+    """Raise the OSError that `write_atomically` would raise, before the work begins; `instead` says what would work."""
+    with _naming(path, f"; {instead}"), _temporary(path) as temporary:
+        temporary.touch()
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`, in a folder that is made if needed; it is removed afterwards."""
+    if path.parent.is_file():  # mkdir would say that it exists
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(path: Path, ending: str = "") -> Iterator[None]:
+    """Raise an OSError of the body again with its type and errno, and a message that names the path and the reason."""
+    try:
+        yield
+    except OSError as error:
+        named = type(error)(f"cannot write {path}: {error.strerror or error}{ending}")
+        named.errno = error.errno
+        raise named from error

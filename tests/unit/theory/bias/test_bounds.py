@@ -1,0 +1,143 @@
+"""The bounds of the iterate bias: arithmetic by hand, units, and on both sides of the bias computed by quadrature."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.interpolate import CubicSpline
+
+from fedlocal.theory import Constants
+from fedlocal.theory.bias.bounds import iterate_bias_lower_bound, iterate_bias_upper_bound
+
+PLAIN = Constants(smoothness=2.0, noise=3.0, distance=1.0)
+
+
+def sizes(low: float = 1e-3, high: float = 1e3) -> st.SearchStrategy[float]:
+    return st.floats(math.log(low), math.log(high)).map(math.exp)
+
+
+def test_upper_by_hand():
+    # k = 4: 4 eta^2 k^(3/2) L sigma = 4*8*6/64^2, eta k^(1/2) sigma = 6/64
+    assert iterate_bias_upper_bound(PLAIN, 1 / 64, 4).terms == pytest.approx({"second_order": 3 / 64})
+    # eta = 1/2: 4*8*6/4 against 6/2
+    assert iterate_bias_upper_bound(PLAIN, 1 / 2, 4).terms == pytest.approx({"diffusion": 3})
+    # eta^3 k^2 Q sigma^2/4 = 16*9 Q/(4*64^3)
+    smooth = replace(PLAIN, third_order=64.0)
+    bound = iterate_bias_upper_bound(smooth, 1 / 64, 4)
+    assert bound.terms == pytest.approx({"third_order": 9 / 1024})
+    assert bound.theorem == "thm:fedavg:3o:bias:ub:complete"
+    rough = iterate_bias_upper_bound(replace(PLAIN, third_order=640.0), 1 / 64, 4)
+    assert rough.terms == pytest.approx({"second_order": 3 / 64})
+    assert iterate_bias_upper_bound(replace(PLAIN, third_order=0.0), 1 / 64, 4).value == 0
+    assert iterate_bias_upper_bound(PLAIN, 0.5, 4).applies
+    assert not iterate_bias_upper_bound(PLAIN, 0.51, 4).applies
+
+
+def test_lower_by_hand():
+    # 0.002 min{eta^2 k^(3/2) L sigma = 8*6/64^2, (eta/L)^(1/2) sigma = 3/sqrt(128)}
+    assert iterate_bias_lower_bound(PLAIN, 1 / 64, 4).value == pytest.approx(0.002 * 3 / 256)
+    # k = 100 at eta = 1/8: min{1000*6/64, 3/4}
+    assert iterate_bias_lower_bound(PLAIN, 1 / 8, 100).value == pytest.approx(0.002 * 3 / 4)
+    # 0.005 eta^3 sigma^2 Q min{(k - 1)/(eta L) = 3*32, k (k - 1) = 12}
+    smooth = replace(PLAIN, third_order=1 / 45)
+    bound = iterate_bias_lower_bound(smooth, 1 / 64, 4)
+    assert bound.terms == pytest.approx({"third_order": 0.005 * 9 / 45 * 12 / 64**3})
+    assert bound.applies  # Q = 1/45 = L^2/(12 (k + 1) sigma) = 4/(12*5*3)
+    assert not iterate_bias_lower_bound(smooth, 1 / 64, 5).applies
+    # k = 100 at eta = 1/8: min{99*4, 9900}
+    assert iterate_bias_lower_bound(smooth, 1 / 8, 100).value == pytest.approx(0.005 * 9 / 45 * 396 / 512)
+    assert iterate_bias_lower_bound(PLAIN, 1 / 4, 4).applies
+    assert not iterate_bias_lower_bound(PLAIN, 0.26, 4).applies
+    assert iterate_bias_lower_bound(replace(smooth, noise=0.0), 1 / 64, 4).value == 0
+
+
+def test_what_is_asked_is_checked():
+    for fn in (iterate_bias_upper_bound, iterate_bias_lower_bound):
+        with pytest.raises(ValueError, match=f"{fn.__name__}: step_size must be > 0, got 0"):
+            fn(PLAIN, 0.0, 4)
+        with pytest.raises(ValueError, match=f"{fn.__name__}: steps must be a whole number >= 1, got 0"):
+            fn(PLAIN, 0.1, 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    L=sizes(),
+    noise=sizes() | st.just(0.0),
+    Q=sizes() | st.just(0.0) | st.none(),
+    fraction=sizes(1e-4, 0.5),
+    steps=st.integers(1, 10_000),
+    s=sizes(0.1, 10),
+    c=sizes(0.1, 10),
+)
+def test_units_and_order(L: float, noise: float, Q: float | None, fraction: float, steps: int, s: float, c: float):
+    constants = Constants(L, noise=noise, distance=1.0, third_order=Q)
+    other = Constants(L * c / s**2, noise * c / s, 1.0, third_order=None if Q is None else Q * c / s**3)
+    eta = fraction / L
+    lower, upper = (fn(constants, eta, steps) for fn in (iterate_bias_lower_bound, iterate_bias_upper_bound))
+    assert iterate_bias_lower_bound(other, eta * s**2 / c, steps).value == pytest.approx(s * lower.value, rel=1e-8)
+    assert iterate_bias_upper_bound(other, eta * s**2 / c, steps).value == pytest.approx(s * upper.value, rel=1e-8)
+    if lower.applies:
+        assert lower.value <= upper.value
+
+
+def expected_iterate(
+    grad: Callable, step_size: float, nodes: np.ndarray, weights: np.ndarray, steps: int, width: float
+) -> list[float]:
+    """E x^(k) from 0 for k = 1, ..., by u_(k+1)(x) = E u_k(x - eta (F'(x) + noise)), u a spline on a grid."""
+    grid = np.linspace(-width, width, 6001)
+    u, out = grid.copy(), []
+    for _ in range(steps):
+        spline = CubicSpline(grid, u)
+        u = sum(w * spline(grid - step_size * (grad(grid) + node)) for w, node in zip(weights, nodes, strict=True))
+        out.append(float(u[3000]))
+    return out
+
+
+@pytest.mark.parametrize("step_size", [0.002, 0.02, 0.3])
+def test_second_order_bounds_are_on_both_sides_of_the_bias(step_size: float):
+    """The instance of the text, F' = L x for x >= 0 and L x/2 for x < 0 with Gaussian noise, from its optimum 0."""
+    L, sigma, steps = 2.0, 0.7, 32
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    nodes, weights = sigma * nodes, weights / weights.sum()
+    spread = step_size * sigma * math.sqrt(steps)
+    means = expected_iterate(
+        lambda x: np.where(x >= 0, L * x, L * x / 2), step_size / L, nodes, weights, steps, 20 * spread
+    )
+    constants = Constants(L, noise=sigma, distance=1.0)
+    for k in (2, 4, 8, 16, 32):
+        low, high = (fn(constants, step_size / L, k) for fn in (iterate_bias_lower_bound, iterate_bias_upper_bound))
+        assert low.applies
+        assert high.applies
+        assert low.value <= -means[k - 1] <= high.value
+
+
+@pytest.mark.parametrize("step_size", [0.01, 0.1, 0.5])
+def test_third_order_bounds_are_on_both_sides_of_the_bias(step_size: float):
+    """F'' = L/2 + (L/2) tanh(2 Q x/L): convex, L-smooth, F''' <= Q, equal at 0; noise uniform on [-sigma, sigma]."""
+    L, sigma, K = 1.0, 0.5, 33
+    Q = L**2 / (12 * K * sigma)
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    nodes, weights = sigma * nodes, weights / weights.sum()
+    grad = lambda x: L / 2 * x + L**2 / (4 * Q) * np.log(np.cosh(2 * Q * x / L))  # noqa: E731
+    means = expected_iterate(grad, step_size, nodes, weights, K - 1, 4 * step_size * sigma * K)
+    constants = Constants(L, noise=sigma, distance=1.0, third_order=Q)
+    for k in (2, 4, 8, 16, 32):
+        low, high = (fn(constants, step_size, k) for fn in (iterate_bias_lower_bound, iterate_bias_upper_bound))
+        assert low.applies
+        assert list(high.terms) == ["third_order"]
+        assert low.value <= -means[k - 1] <= high.value
+
+
+def test_the_third_order_bound_is_attained_but_for_the_variance_and_decay():
+    """For eta L k -> 0 the bias is -eta^3 k (k - 1) F''' Var/4 with the variance of the noise: 1/4 cannot be less."""
+    L, sigma, k, step_size = 1.0, 0.5, 16, 1e-3
+    Q = 0.01
+    nodes, weights = np.array([-sigma, sigma]), np.array([0.5, 0.5])
+    grad = lambda x: L / 2 * x + L**2 / (4 * Q) * np.log(np.cosh(2 * Q * x / L))  # noqa: E731
+    means = expected_iterate(grad, step_size, nodes, weights, k, 4 * step_size * sigma * k)
+    bound = iterate_bias_upper_bound(Constants(L, noise=sigma, distance=1.0, third_order=Q), step_size, k).value
+    assert -means[-1] == pytest.approx(bound * (k - 1) / k, rel=0.02)
