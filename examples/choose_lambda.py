@@ -66,7 +66,7 @@ def over_sites(X: pd.DataFrame, sites: np.ndarray) -> fl.data.Moments:
 def draw(scores: pd.DataFrame, weights: pd.DataFrame, out: Path) -> None:
     """Scores on the left, weights on the right, both against lambda."""
     strength, chosen = scores["lambda"], scores.loc[scores["choice"] == "chosen", "lambda"].item()
-    with panels(2, out, "Choosing lambda: each site in turn is left out", width=6.2, height=3.9) as (left, right):
+    with panels(2, out, "Choosing lambda: each site in turn is left out", size=(6.2, 3.9)) as (left, right):
         for site, color in zip(scores.columns[2:-2], COLORS, strict=True):
             left.plot(strength, scores[site], color=color, linewidth=1.5, label=site)
         left.plot(strength, scores["mean"], color=MEAN, linewidth=3.0, label="mean")

@@ -28,7 +28,7 @@ NEAR = 1e-3  # above the optimum
 psi = fl.regularizers.L1(STRENGTH["l1"])
 METHODS = {
     "FedAvg": ("l2", lambda eta: fl.methods.FedAvg(eta)),
-    "FedAc": (
+    "FedAc-I": (
         "l2",
         lambda eta: fl.methods.FedAc.one(step_size=eta, strong_convexity=STRENGTH["l2"], local_steps=LOCAL_STEPS),
     ),

@@ -166,7 +166,7 @@ def test_methods_are_compared_with_the_optimum(told: tuple[dict[str, Told], Path
     assert said.error == ""
     found = {row[1]: row for row in rows(said.output, 7)}
     above = {method: float(row[3]) for method, row in found.items()}
-    assert set(found) == {"FedAvg", "FedAc", "FedMiD", "FedDualAvg"}
+    assert set(found) == {"FedAvg", "FedAc-I", "FedMiD", "FedDualAvg"}
     assert all(0 < value < 0.1 for value in above.values())
     assert above["FedDualAvg"] < above["FedMiD"]
     assert (folder / "methods.png").read_bytes().startswith(b"\x89PNG")

@@ -39,7 +39,3 @@ def common_options(
     ] = False,
 ) -> None:
     """Federated optimisation with local methods: FedAvg, FedAc, FedMiD, FedDualAvg."""
-
-
-if __name__ == "__main__":
-    app()

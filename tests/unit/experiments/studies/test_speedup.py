@@ -120,7 +120,7 @@ def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, finished: Path
     double = os.environ | {"JAX_ENABLE_X64": "1"}  # as in these tests
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=double)
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("*/parts/FedAc-4-1-0.parquet")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("*/parts/FedAc-I-4-1-0.parquet")) and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -1,0 +1,5 @@
+"""`python -m fedlocal.cli` is the command `fedlocal`."""
+
+from fedlocal.cli.main import app
+
+app()
