@@ -5,6 +5,7 @@
 # Each makes its own virtual environment in .venv; nothing else is needed than Python 3.11+ and make.
 
 PYTHON ?= python3
+export PYTHONDONTWRITEBYTECODE =  # the tests start many processes; each would compile every module again
 VENV := .venv
 READY := $(VENV)/.ready
 

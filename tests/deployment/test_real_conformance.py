@@ -1,4 +1,4 @@
-"""Every method between real processes gives what `simulate` gives."""
+"""Methods between real processes give what `simulate` gives: five kinds of server and client state, and all in `make thorough`."""
 
 import pytest
 
@@ -10,21 +10,25 @@ from deployment.stage import Stage, check, simulated, stage
 
 pytestmark = pytest.mark.xdist_group("flower")
 ROUNDS = 10
+USUAL = ("fed_avg_adam", "fed_ac_one", "fed_dual_avg", "scaffold", "accelerated_proximal_gradient")
+CHOSEN = [name if name in USUAL else pytest.param(name, marks=pytest.mark.thorough) for name in METHODS]
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory):
-    """Three sites; all methods together, and FedDualAvg by itself at the same time."""
+def deployed(tmp_path_factory, request):
+    """Three sites; all methods of the selected tests together, and FedDualAvg by itself at the same time."""
+    selected = {item.callspec.params.get("method") for item in request.session.items if hasattr(item, "callspec")}
+    methods = [name for name in METHODS if name in selected]
     folder = tmp_path_factory.mktemp("conformance")
     with stage(folder) as s:
         for node in [s.site(name) for name in "abc"]:
             node.node_id()
-        started = [s.run("together", methods=",".join(METHODS), rounds=ROUNDS), s.run("alone", rounds=ROUNDS)]
+        started = [s.run("together", methods=",".join(methods), rounds=ROUNDS), s.run("alone", rounds=ROUNDS)]
         assert [run.wait(600) for run in started] == ["finished:completed"] * 2, s.link.logs()
         yield s
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CHOSEN)
 def test_the_model_is_that_of_simulate(deployed: Stage, method: str):
     check(deployed, "together", method, simulated(method, "abc", ROUNDS))
 

@@ -11,7 +11,7 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 from typer.testing import CliRunner
 
-from fedlocal.cli import app
+from fedlocal.cli import advice_request, app
 from fedlocal.deploy.app import write_app
 from fedlocal.deploy.files import files_app
 from fedlocal.deploy.options import DeployOptions
@@ -141,7 +141,7 @@ def test_empty_cells_in_own_units_are_refused_with_what_would_work(wards: list[P
         )
 
 
-@pytest.mark.parametrize("kind", ["npz", "parquet", "libsvm"])
+@pytest.mark.parametrize("kind", [pytest.param("npz", marks=pytest.mark.thorough), "parquet", "libsvm"])
 def test_files_of_every_kind_are_standardised_and_the_program_runs(tmp_path: Path, kind: str):
     frame = ward(np.random.default_rng(0), empty=kind != "libsvm")
     X, y = frame.drop(columns="ill").to_numpy(), frame["ill"].to_numpy()
@@ -162,7 +162,9 @@ def test_files_of_every_kind_are_standardised_and_the_program_runs(tmp_path: Pat
     assert "objective" in program.stdout
 
 
-def test_known_data_sets_stay_in_their_own_units(tmp_path: Path):
+def test_known_data_sets_stay_in_their_own_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    X, y = advice_request.load("a9a")
+    monkeypatch.setattr(advice_request, "load", lambda name: (X[:500], y[:500]))  # all of them take half a minute
     said = RUN(app, ["advise", "a9a", "--rounds", "3", "--local-steps", "2", "--directory", str(tmp_path)])
     assert said.exit_code == 0, said.output
     assert "Step sizes are for the columns in their own units" in " ".join(said.output.split())
