@@ -1,4 +1,4 @@
-"""Methods between real processes give what `simulate` gives: five kinds of server and client state, and all in `make thorough`."""
+"""Methods between real processes give what `simulate` gives: five kinds of state, and all methods in `make thorough`."""
 
 import pytest
 

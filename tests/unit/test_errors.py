@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import fedlocal as fl
+from fedlocal.methods.table import ROWS, MethodArguments, MethodRow
 
 M, R = fl.methods, fl.regularizers
 Call = Callable[[], Any]
@@ -43,35 +44,30 @@ def composite(psi: Any, **arguments: Any) -> Call:
     return run(method=M.FedDualAvg(0.1, regularizer=psi), **arguments)
 
 
-STEP_SIZES: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
-    "fed_avg": ("FedAvg", "client_step_size", lambda eta: M.FedAvg(eta)),
-    "fed_avg_server": ("FedAvg", "server_step_size", lambda eta: M.FedAvg(0.1, eta)),
-    "fed_mid": ("FedMiD", "client_step_size", lambda eta: M.FedMiD(eta)),
-    "fed_mid_server": ("FedMiD", "server_step_size", lambda eta: M.FedMiD(0.1, eta)),
-    "fed_dual_avg": ("FedDualAvg", "client_step_size", lambda eta: M.FedDualAvg(eta)),
-    "fed_dual_avg_server": ("FedDualAvg", "server_step_size", lambda eta: M.FedDualAvg(0.1, eta)),
-    "subgradient": ("SubgradientFedAvg", "client_step_size", lambda eta: M.SubgradientFedAvg(eta, R.L1(1.0))),
-    "subgradient_server": (
-        "SubgradientFedAvg",
-        "server_step_size",
-        lambda eta: M.SubgradientFedAvg(0.1, R.L1(1.0), eta),
-    ),
-    "scaffold": ("Scaffold", "client_step_size", lambda eta: M.Scaffold(eta)),
-    "scaffold_server": ("Scaffold", "server_step_size", lambda eta: M.Scaffold(0.1, eta)),
-    "fed_prox": ("FedProx", "client_step_size", lambda eta: M.FedProx(eta, 0.1)),
-    "fed_prox_server": ("FedProx", "server_step_size", lambda eta: M.FedProx(0.1, 0.1, eta)),
-    "minibatch_sgd": ("MinibatchSGD", "step_size", lambda eta: M.MinibatchSGD(eta)),
-    "minibatch_ac_sgd": ("MinibatchAcSGD", "step_size", lambda eta: M.MinibatchAcSGD(eta, 0.1)),
+def from_table(row: MethodRow, step_size: Any = 0.1, server_step_size: Any = 1.0) -> fl.LocalMethod:
+    """A method of the table with these step sizes."""
+    psi = R.L1(1.0) if row.composite else R.Zero()
+    arguments = MethodArguments(step_size, server_step_size, strong_convexity=1.0, proximity=0.1, regularizer=psi)
+    return row.make(arguments)
+
+
+def step_sizes() -> dict[str, tuple[str, str, Callable[[Any], Any]]]:
+    """For every step size of the methods: who refuses it, by which name, and the call."""
+    calls: dict[str, tuple[str, str, Callable[[Any], Any]]] = {}
+    for row in ROWS:
+        method = from_table(row)
+        owner = type(method).__name__ + "." * row.key.startswith("fed_ac_") + row.key.partition("fed_ac_")[2]
+        name = "client_step_size" if hasattr(method, "client_step_size") else "step_size"
+        calls[row.key] = (owner, name, lambda eta, row=row: from_table(row, eta))
+        if hasattr(method, "server_step_size"):
+            server = lambda eta, row=row: from_table(row, 0.1, eta)  # noqa: E731
+            calls[f"{row.key}_server"] = (owner, "server_step_size", server)
+    return calls
+
+
+STEP_SIZES = step_sizes() | {
     "proximal_gradient": ("ProximalGradient", "step_size", lambda eta: M.ProximalGradient(eta)),
-    "accelerated_proximal_gradient": (
-        "AcceleratedProximalGradient",
-        "step_size",
-        lambda eta: M.AcceleratedProximalGradient(eta),
-    ),
     "fed_ac": ("GeneralFedAc", "eta", lambda eta: M.GeneralFedAc(alpha=2.0, beta=2.0, eta=eta, gamma=0.1)),
-    "fed_ac_one": ("FedAc.one", "step_size", lambda eta: M.FedAc.one(step_size=eta, strong_convexity=1, local_steps=1)),
-    "fed_ac_two": ("FedAc.two", "step_size", lambda eta: M.FedAc.two(step_size=eta, strong_convexity=1, local_steps=1)),
-    "fed_ac_vanilla": ("FedAc.vanilla", "step_size", lambda eta: M.FedAc.vanilla(step_size=eta, strong_convexity=1)),
     "agd": ("AGD", "smoothness", lambda smoothness: M.AGD(smoothness, 0.1)),
     "array_of_step_sizes": ("FedAvg", "client_step_size", lambda eta: M.FedAvg([0.1, eta])),
 }

@@ -11,7 +11,7 @@ import pytest
 import fedlocal as fl
 from conformance.cases import CASES, ETA, PAIRS, SERVER_ETA
 from conformance.federation import MASK, closeness, federation, flat, rounds_of, start
-from conformance.test_methods import SAMPLING
+from conformance.test_methods import MAIN, SAMPLING
 from fedlocal.core import GradFn, Params
 from fedlocal.flower import InProcess, Policy, Strategy, client_app
 from fedlocal.flower.messages.records import from_record
@@ -26,29 +26,7 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
     "replacement_partial": {"local_steps": 3, "batch_size": 2, "clients_per_round": 2, "weights": "uniform"},
     "unequal_steps": {"local_steps": [3, 1, 3], "batch_size": 2, "weights": "examples"},
 }
-EVERY_METHOD = [
-    *(
-        "fed_avg",
-        "fed_ac_one",
-        "fed_ac_two",
-        "fed_ac_vanilla",
-        "fed_ac_free",
-        "minibatch_sgd",
-        "minibatch_ac_sgd",
-        "agd",
-    ),
-    *(
-        "subgradient_fed_avg",
-        "scaffold",
-        "fed_prox",
-        "proximal_gradient",
-        "fed_mid_l1",
-        "fed_mid_l1_osp",
-        "fed_dual_avg_l1",
-    ),
-    *("fed_dual_avg_l1_osp", "fed_dual_avg_entropy_l1", "accelerated_proximal_gradient"),
-]
-USUAL = [(name, "full") for name in EVERY_METHOD]
+USUAL = [(name, "full") for name in [*MAIN, "fed_dual_avg_entropy_l1"] if "zero" not in name]
 USUAL += [("fed_mid_l1", "unequal_steps"), ("fed_dual_avg_l1", "epochs_partial")]
 MORE = [("fed_avg", "replacement_partial"), ("fed_avg", "unequal_steps"), ("fed_ac_one", "epochs_partial")]
 

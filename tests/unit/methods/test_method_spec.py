@@ -18,6 +18,7 @@ from fedlocal import methods, mirrors, regularizers
 from fedlocal.core import LocalMethod, MirrorMap, Regularizer, Round, static
 from fedlocal.methods import FedAvg, FedDualAvg, FedMiD
 from fedlocal.methods.method_spec import LIMIT, describe, digest, rebuild, register
+from fedlocal.methods.table import ROWS, MethodArguments
 from fedlocal.mirrors import DiagonalQuadratic
 from fedlocal.regularizers import L1, Blocks, Box, GroupL1, Lp
 
@@ -26,24 +27,17 @@ POINT = np.array([0.4, 0.6, 1.7])
 MATRIX = np.array([[0.4, 0.6, 1.7], [1.5, 0.2, 0.1]])
 
 METHODS: list[LocalMethod] = [
+    *(row.make(MethodArguments(0.1, 0.7, strong_convexity=0.1, proximity=0.3, regularizer=L1(0.1))) for row in ROWS),
     methods.AGD(smoothness=4.0, strong_convexity=0.3),
-    methods.AcceleratedProximalGradient(0.3, L1(0.1)),
     methods.GeneralFedAc(alpha=1.5, beta=2, eta=0.1, gamma=1 / 3),
-    methods.FedAc.one(step_size=0.1, strong_convexity=0.1, local_steps=4),
     methods.FedAc.two(step_size=jnp.float32(0.1), strong_convexity=0.1, local_steps=4),
-    methods.FedAc.vanilla(step_size=0.1, strong_convexity=0.1),
-    FedAvg(0.1, 0.7),
     FedAvg(jnp.asarray(0.1), jnp.float32(0.7)),
     FedAvg(jnp.array([0.1, 0.2]), np.array([0.3, 0.4])),
     FedAvg(0.1, 5e-324),
     FedDualAvg(0.1),
     FedDualAvg(0.1, 0.5, L1(0.01), mirrors.PNorm(1.5), prox_on_clients=False),
     FedMiD(0.1, 2.0, L1(jnp.bfloat16(0.3)), mirrors.Entropy()),
-    methods.MinibatchAcSGD(0.1, 0.3),
-    methods.MinibatchSGD(0.3),
     methods.ProximalGradient(0.3, NESTED, mirrors.Euclidean()),
-    methods.FedProx(0.1, 0.3, 0.7),
-    methods.Scaffold(0.1, 0.7),
     methods.SubgradientFedAvg(0.3, L1(jnp.asarray(2))),
 ]
 REGULARIZERS: list[tuple[Regularizer, Any]] = [  # and a point to act on
