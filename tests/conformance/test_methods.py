@@ -21,16 +21,11 @@ SAMPLING: dict[str, dict[str, Any]] = {
 ROWS = CASES | PAIRS
 OTHER_PSIS = ("squared_l2", "ball", "box", "nuclear", "entropy")
 MAIN = [name for name in CASES if not any(psi in name for psi in OTHER_PSIS)]  # every method, with l1 and without
-REST = [name for name in CASES if name not in MAIN and ("osp" not in name or "entropy" in name)]
 EVERYTHING = [(name, sampling) for name in ROWS for sampling in SAMPLING]
-USUAL = {(name, "unequal_steps") for name in MAIN}  # a method knows nothing of samplings: five of them have all
-USUAL |= {(name, "unequal_steps") for name in [*REST, *PAIRS] if "dual" in name and "osp" not in name}
-USUAL |= {(name, "unequal_steps") for name in ("fed_mid_nuclear", "fed_mid_entropy_l1", "fed_mid_p_norm_l1")}
-USUAL |= {
-    (name, sampling)
-    for name in ("fed_avg", "fed_ac_one", "fed_dual_avg_l1", "fed_mid_l1", "scaffold")
-    for sampling in SAMPLING
-}
+USUAL = {(name, "unequal_steps") for name in MAIN if "zero" not in name}  # a method knows nothing of samplings
+USUAL |= {(name, "unequal_steps") for name in ("fed_dual_avg_nuclear", "fed_dual_avg_l1_ball", "fed_mid_p_norm_l1")}
+USUAL |= {(f"fed_dual_avg_{h_psi}", "unequal_steps") for h_psi in ("entropy_simplex", "diagonal_box", "elastic_net")}
+USUAL |= {(name, sampling) for name in ("fed_ac_one", "fed_dual_avg_l1", "scaffold") for sampling in SAMPLING}
 CHOSEN = [row if row in USUAL else pytest.param(*row, marks=pytest.mark.thorough) for row in EVERYTHING]
 
 

@@ -39,12 +39,12 @@ def app(columns: dict[str, list[str]]) -> Any:
 
 
 def strategy(**more: Any) -> Strategy:
-    method = fl.methods.FedAvg(client_step_size=0.2)
+    method = fl.methods.FedAvg(client_step_size=0.45)
     return Strategy(method, sites=list(DATA), standardize=True, weights="examples", local_steps=1, **more)
 
 
 def test_coefficients_are_named_and_in_the_units_of_the_columns(tmp_path: Path):
-    run = strategy(rounds=200)
+    run = strategy(rounds=40)
     run.start(InProcess(app({name: ["age", "dose"] for name in DATA}), {name: {} for name in DATA}))
     Outcome.of(run).save(tmp_path)
     found = pd.read_csv(tmp_path / "coefficients.csv").set_index("column")["in_units"]

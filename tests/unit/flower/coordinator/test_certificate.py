@@ -51,7 +51,7 @@ TASKS = [
     pytest.param(
         *(kind, l1, l2, intercept, weights),
         id=f"{kind}-l1={l1}-l2={l2}-{'with' if intercept else 'without'}-intercept-{weights}",
-        marks=() if (kind == "logistic") == (weights == "examples") else pytest.mark.thorough,
+        marks=() if (kind == "logistic") == (weights == "examples") == intercept else pytest.mark.thorough,
     )
     for kind, (l1, l2), intercept, weights in product(
         PROBLEMS, [(0.05, 0.0), (0.02, 0.1), (0.0, 0.3)], [True, False], ["uniform", "examples"]
