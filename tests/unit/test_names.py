@@ -14,10 +14,6 @@ PACKAGE = Path(str(fedlocal.__file__)).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 LARGEST_FOLDER = 18  # Python files, with __init__.py
 LONGEST_FUNCTION = 80  # lines, with its signature and without its docstring
-COMPILED_LOOPS = {
-    "walk",
-    "run_rounds",
-}  # of the fused kernels: in pieces they were slower; their README says by how much
 GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -84,8 +80,6 @@ def test_folders_are_small(folder: Path):
 def test_functions_are_short(path: Path):
     nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, Definition)]
     lengths = {n.name: lines_of(n) for n in nodes if not isinstance(n, ast.ClassDef)}
-    if path.parent.name == "kernels":
-        lengths = {name: lines for name, lines in lengths.items() if name not in COMPILED_LOOPS}
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION} == {}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from fedlocal.simulation.kernels.jit import compiled
+from fedlocal.simulation.kernels.jit import compiled, internal
 from fedlocal.simulation.kernels.simd import intrinsic
 
 PATIENCE = 4000  # looks before a thread gives its core to somebody else
@@ -49,6 +49,12 @@ else:
     @compiled
     def sched_yield():
         return np.int32(0)
+
+
+@internal
+def share(count, thread, threads):
+    """The begin and the end of a thread's share of `count` things."""
+    return count * thread // threads, count * (thread + 1) // threads
 
 
 @compiled

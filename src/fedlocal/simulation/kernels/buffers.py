@@ -1,8 +1,8 @@
 """What the compiled loops of the linear engine work on.
 
-The last axis of an array of numbers is the lane: runs with different numbers that walk side by side over the same examples.
-Arrays of numbers are flat, (rows, L), with named places: loops that neither slice nor pass tuples of arrays around compile many
-times faster, and run faster too.
+The last axis of an array of numbers is the lane: runs with different numbers that take the same examples side by side.
+Arrays of numbers are flat, (rows, L), with named places: loops that do not slice compile many times faster, and run faster too.
+Numba counts no references here (`jit.OPTIONS`), so that a function may take these tuples whole and read what it needs.
 """
 
 from typing import NamedTuple
@@ -97,7 +97,11 @@ class Sizes(NamedTuple):
     period: int
     most_steps: int  # K
     batch: int  # examples of a minibatch; 0 for all of the client's
+    most_examples: int  # B: examples of the largest minibatch
     logistic: bool  # or least squares
     touched: bool  # only what a client touched is added up
     frozen: bool  # all gradients of a round are at one point
     proximal: bool  # the server's step ends with a proximal map
+    places: Places
+    kind: tuple[int, ...]  # its length is the kind of the methods, which the compiler thus knows
+    lanes: tuple[int, ...]  # its length is L

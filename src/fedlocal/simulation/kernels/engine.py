@@ -78,10 +78,14 @@ class LinearEngine:
             period=self.form.period,
             most_steps=plan.most_steps,
             batch=plan.batch_size or 0,
+            most_examples=plan.batch_size or plan.largest,
             logistic=isinstance(problem, Logistic),
             touched=seen < width and self.form.period >= plan.most_steps,
             frozen=self.form.frozen,
             proximal=self.form.proximal,
+            places=self.form.places,
+            kind=(0,) * self.form.kind,
+            lanes=self.lanes,
         )
         self.numbers = self._numbers(rows, per_round)
 
@@ -123,12 +127,10 @@ class LinearEngine:
         numbers.walked[:] = self._fill(leaves.pop()) if self.keeps_walked else 0
         numbers.vectors[:] = self._to_vectors(leaves)
         numbers.diverged[:] = self._fill(states.diverged)
-        meeting, kind, places = meeting_place(self.threads), (0,) * self.form.kind, self.form.places
+        meeting = meeting_place(self.threads)
 
         def work(thread: int) -> int:
-            return rounds.run_rounds(
-                thread, meeting, self.rows, sampling, numbers, places, self.sizes, kind, self.lanes
-            )
+            return rounds.run_rounds(self.rows, sampling, numbers, self.sizes, meeting, thread)
 
         done = together(self.pool, work, self.threads, meeting)[0]
         leaves = self._from_vectors(numbers.vectors)
@@ -139,19 +141,14 @@ class LinearEngine:
 
     def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
         """F at several points, stacked along the first axis, in float64."""
-        weights, n = np.asarray(loss_weights, np.float64), len(self.rows.targets)
-        found = []
+        weights, found = np.asarray(loss_weights, np.float64), []
         for begin in range(0, len(points["weights"]), len(self.lanes)):
             some = {name: np.asarray(a[begin : begin + len(self.lanes)], np.float64) for name, a in points.items()}
             parts = [some["intercept"], some["weights"]] if self.intercept else [some["weights"]]
             vectors, totals = np.ascontiguousarray(self._to_vectors(parts)), np.empty((self.threads, len(self.lanes)))
 
             def work(t: int, vectors: np.ndarray = vectors, totals: np.ndarray = totals) -> None:
-                low, high = n * t // self.threads, n * (t + 1) // self.threads
-                dimension, logistic = self.sizes.dimension, self.sizes.logistic
-                frozen_gradient.losses(
-                    *self.rows, weights, vectors, totals, t, low, high, dimension, logistic, self.lanes
-                )
+                frozen_gradient.losses(self.rows, weights, vectors, totals, self.sizes, t)
 
             together(self.pool, work, self.threads)
             sums = totals.sum(axis=0)[: len(some["weights"])]
@@ -181,7 +178,7 @@ class LinearEngine:
             stamps=np.empty(walkers * sizes.width if self.form.kind == MIRROR else 0, np.int64),
             totals=np.empty((threads * vector, lanes)),
             after=np.empty((threads * sizes.number, lanes)),
-            changes=np.empty((threads * sizes.in_step * (plan.batch_size or plan.largest), lanes), self.dtype),
+            changes=np.empty((threads * sizes.in_step * sizes.most_examples, lanes), self.dtype),
             drawn=np.empty(threads * sizes.in_step * plan.most_steps * sizes.batch, np.uint32),
             by_steps=np.empty(threads * (plan.most_steps + 1)),
             examples=np.arange(listed, dtype=np.uint32),

@@ -1,9 +1,10 @@
-"""Gradients and losses of many examples at one point: rounds in which nobody walks, and evaluations. Plain loops, for Numba."""
+"""Gradients and losses of many examples at one point: rounds without local steps, and evaluations. Plain loops, for Numba."""
 
 import numpy as np
 
+from fedlocal.simulation.kernels.barrier import share
 from fedlocal.simulation.kernels.buffers import DUAL
-from fedlocal.simulation.kernels.jit import compiled
+from fedlocal.simulation.kernels.jit import compiled, internal
 from fedlocal.simulation.kernels.local_steps import draw_client, slope_of, soft
 from fedlocal.simulation.kernels.simd import exp, load, log1p, spread, store
 from fedlocal.simulation.kernels.threefry import round_key
@@ -12,31 +13,34 @@ from fedlocal.simulation.kernels.unchecked import at, begin_of, column, prefetch
 AHEAD = 6  # examples that are asked for before they are needed
 
 
-@compiled
-def look(local, beginning, point, left, right, places, sizes, kind, lanes):
+@internal
+def look(numbers, sizes, left, right):
     """Columns left..right of the one point at which all gradients of a round are taken."""
+    lanes, places, dimension = sizes.lanes, sizes.places, sizes.dimension
     for j in range(left, right):
-        query = places.free_query if j == sizes.dimension else places.query
-        value = load(lanes, beginning, j)
-        if len(kind) == DUAL and j < sizes.dimension:
-            value = soft(value, load(lanes, local, places.threshold)) * load(lanes, local, query)
-            value = min(max(value, load(lanes, local, places.bounds)), load(lanes, local, places.bounds + 1))
+        query = places.free_query if j == dimension else places.query
+        value = load(lanes, numbers.beginning, j)
+        if len(sizes.kind) == DUAL and j < dimension:
+            value = soft(value, load(lanes, numbers.local, places.threshold)) * load(lanes, numbers.local, query)
+            value = max(value, load(lanes, numbers.local, places.bounds))
+            value = min(value, load(lanes, numbers.local, places.bounds + 1))
         else:
-            value *= load(lanes, local, query)
+            value *= load(lanes, numbers.local, query)
         for i in range(1, sizes.size):
-            value += load(lanes, local, query + i) * load(lanes, beginning, i * sizes.width + j)
-        store(point, j, value)
+            value += load(lanes, numbers.local, query + i) * load(lanes, numbers.beginning, i * sizes.width + j)
+        store(numbers.point, j, value)
 
 
-@compiled
-def draw(sampling, numbers, sizes, thread, r, low, high):
-    """What clients low..high of round r draw: as a list, or counted."""
+@internal
+def draw(sampling, numbers, sizes, thread, r):
+    """What the thread's clients of round r draw: as a list, or counted."""
     drawn, counts, examples, amounts = numbers.drawn, numbers.counts, numbers.examples, numbers.amounts
     clients, steps_of, weights, shares = sampling.clients, sampling.steps, sampling.weights, sampling.shares
     client_starts, client_sizes, given = sampling.starts, sampling.sizes, sampling.drawn
     key = round_key(sampling.seed, np.uint32(sampling.first + np.uint32(r)))
     counted, batch = thread * (counts.shape[0] // sizes.threads), sizes.batch
     place = thread * sizes.most_steps * batch
+    low, high = share(clients.shape[1], thread, sizes.threads)
     for s in range(low, high):
         client = at(clients, r * clients.shape[1] + s)
         start, many = at(client_starts, client), at(client_sizes, client)
@@ -57,10 +61,12 @@ def draw(sampling, numbers, sizes, thread, r, low, high):
                 amounts[s * steps * batch + i] = amount
 
 
-@compiled
-def merge(counts, amounts, begin, end, threads):
-    """What all threads counted of examples begin..end."""
+@internal
+def merge(numbers, sizes, thread):
+    """What all threads counted of the thread's share of the examples."""
+    counts, amounts, threads = numbers.counts, numbers.amounts, sizes.threads
     if counts.shape[0] > 0:
+        begin, end = share(amounts.shape[0], thread, threads)
         stride = counts.shape[0] // threads
         for e in range(begin, end):
             amounts[e] = 0
@@ -69,27 +75,30 @@ def merge(counts, amounts, begin, end, threads):
                 counts[t * stride + e] = 0
 
 
-@compiled
-def gather(starts, columns, values, targets, examples, amounts, point, totals, total, begin, end, sizes, lanes):
-    """The thread's total becomes the sum of the gradients of entries begin..end of the list, each times its amount."""
-    dimension, number, intercept = sizes.dimension, targets.dtype.type, sizes.width > sizes.dimension
+@internal
+def gather(rows, numbers, sizes, thread):
+    """The thread's total becomes the sum of the gradients of its share of the list, each times its amount."""
+    lanes, dimension, totals = sizes.lanes, sizes.dimension, numbers.totals
+    starts, columns, values, targets = rows.starts, rows.columns, rows.values, rows.targets
+    number, intercept, total = targets.dtype.type, sizes.width > dimension, thread * sizes.size * sizes.width
+    begin, end = share(numbers.amounts.shape[0], thread, sizes.threads)
     for j in range(total, total + sizes.width):
         store(totals, j, spread(lanes, totals, 0.0))
     for i in range(begin, end):
-        if amounts[i] == 0:
+        if numbers.amounts[i] == 0:
             continue
-        example = np.int64(at(examples, i))
+        example = np.int64(at(numbers.examples, i))
         if i + AHEAD < end:
-            place = begin_of(starts, np.int64(at(examples, i + AHEAD)), dimension)
+            place = begin_of(starts, np.int64(at(numbers.examples, i + AHEAD)), dimension)
             prefetch(columns, place)
             prefetch(values, place)
         first, last = begin_of(starts, example, dimension), begin_of(starts, example + 1, dimension)
         z = spread(lanes, targets, 0.0)
         if intercept:
-            z = load(lanes, point, dimension)
+            z = load(lanes, numbers.point, dimension)
         for j in range(first, last):
-            z += load(lanes, point, column(columns, j, first)) * value_of(values, targets, j)
-        slope = spread(lanes, totals, slope_of(z, at(targets, example), number(amounts[i]), sizes.logistic))
+            z += load(lanes, numbers.point, column(columns, j, first)) * value_of(values, targets, j)
+        slope = spread(lanes, totals, slope_of(z, at(targets, example), number(numbers.amounts[i]), sizes.logistic))
         for j in range(first, last):
             c = total + column(columns, j, first)
             store(totals, c, load(lanes, totals, c) + slope * value_of(values, targets, j))
@@ -98,9 +107,11 @@ def gather(starts, columns, values, targets, examples, amounts, point, totals, t
 
 
 @compiled
-def losses(starts, columns, values, targets, weights, points, found, thread, low, high, dimension, logistic, lanes):
-    """Row `thread` of `found` becomes the sum of weight times loss of examples low..high at points (width, L), in float64."""
-    intercept = points.shape[0] > dimension
+def losses(rows, weights, points, found, sizes, thread):
+    """Row `thread` of `found` becomes the sum of weight times loss of the thread's examples at points (width, L), in float64."""
+    starts, columns, values, targets = rows.starts, rows.columns, rows.values, rows.targets
+    lanes, dimension, intercept = sizes.lanes, sizes.dimension, sizes.width > sizes.dimension
+    low, high = share(targets.shape[0], thread, sizes.threads)
     total = spread(lanes, points, 0.0)
     for example in range(low, high):
         if weights[example] == 0:
@@ -112,7 +123,7 @@ def losses(starts, columns, values, targets, weights, points, found, thread, low
         for j in range(first, last):
             z += load(lanes, points, column(columns, j, first)) * value_of(values, targets, j)
         y = np.float64(targets[example])
-        if logistic:
+        if sizes.logistic:
             z *= y
             loss = log1p(exp(min(z, z * -1.0))) - min(z, 0.0)
         else:

@@ -16,6 +16,8 @@ import numba
 SOURCES = ("jit", "simd", "buffers", "unchecked", "barrier", "threefry", "local_steps", "frozen_gradient", "rounds")
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # nan and inf are what they are
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": FAST, "error_model": "numpy"}
+OPTIONS["no_cfunc_wrapper"] = True  # nobody calls them from C
+OPTIONS["_nrt"] = False  # no reference counts: loops allocate nothing, and their caller keeps the arrays
 
 
 def _directory() -> Path:
@@ -36,12 +38,18 @@ def inlined(function: Callable[..., Any]) -> Any:
     return numba.njit(inline="always")(function)
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def internal(function: Callable[..., Any]) -> Any:
+    """A compiled function that only other compiled functions call, which saves the time to compile its call from Python."""
+    return compiled(function, no_cpython_wrapper=True)
+
+
+def compiled(function: Callable[..., Any], **more: Any) -> Any:
     """A function that Numba compiles when it is first called with arguments of some types."""
-    without_cache: dict[str, Any] = {**OPTIONS, "cache": False}
+    options: dict[str, Any] = {**OPTIONS, **more}
+    without_cache: dict[str, Any] = {**options, "cache": False}
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, DIRECTORY  # pyright: ignore
     try:
-        return numba.njit(**OPTIONS)(function)
+        return numba.njit(**options)(function)
     except RuntimeError:  # there is no place that can be written: compile in every process
         return numba.njit(**without_cache)(function)
     finally:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedlocal.simulation.kernels.jit import compiled
+from fedlocal.simulation.kernels.jit import compiled, internal
 
 
 @compiled
@@ -22,7 +22,7 @@ def draw_rows(key, client, start, size, out, place, count):
         out[i] = start + out[i] % size
 
 
-@compiled
+@internal
 def _threefry(k0, k1, x0, x1):
     k2 = np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
@@ -38,7 +38,7 @@ def _threefry(k0, k1, x0, x1):
     return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
 
 
-@compiled
+@internal
 def _four(x0, x1, a, b, c, d):
     x0, x1 = _mixed(x0, x1, a)
     x0, x1 = _mixed(x0, x1, b)
@@ -46,7 +46,7 @@ def _four(x0, x1, a, b, c, d):
     return _mixed(x0, x1, d)
 
 
-@compiled
+@internal
 def _mixed(x0, x1, turn):
     x0 = np.uint32(x0 + x1)
     x1 = np.uint32(x1 << np.uint32(turn)) | np.uint32(x1 >> np.uint32(32 - turn))
