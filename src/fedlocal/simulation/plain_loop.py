@@ -18,12 +18,12 @@ from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.clients import ClientRound, Step, client_round
 from fedlocal.simulation.discrepancy import message_fields, message_spread
 from fedlocal.simulation.driver import Saver, drive
+from fedlocal.simulation.plan import Sampling, Weights
 from fedlocal.simulation.progress import RunProgress
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import Result
 from fedlocal.simulation.rounds import Running, RunState
 from fedlocal.simulation.run import Run
-from fedlocal.simulation.sampling import Sampling, Weights
 from fedlocal.simulation.shadow import Shadow, ShadowRecorder
 from fedlocal.util import serialization
 from fedlocal.util.progress import ProgressBar

@@ -17,10 +17,9 @@ from fedlocal.problems.smooth_part import check_shapes
 from fedlocal.simulation.averages import Average, average_named
 from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.simulation.driver import RunSchedule
-from fedlocal.simulation.plan import Plan
+from fedlocal.simulation.plan import Plan, Sampling
 from fedlocal.simulation.recorder import MetricLike, Recorder
 from fedlocal.simulation.rounds import RunInputs, RunState, first_state
-from fedlocal.simulation.sampling import Sampling
 from fedlocal.simulation.shadow import Shadow
 from fedlocal.util import checks
 

@@ -11,11 +11,11 @@ from fedlocal.simulation.checkpoint import Checkpoint
 from fedlocal.simulation.driver import Saver, drive, resume
 from fedlocal.simulation.engines import EngineName, engine_for
 from fedlocal.simulation.mesh import check_same_call, leads, mesh_of, processes
+from fedlocal.simulation.plan import Sampling, Weights
 from fedlocal.simulation.progress import RunProgress, StopWhen
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import Result
 from fedlocal.simulation.run import Run
-from fedlocal.simulation.sampling import Sampling, Weights
 from fedlocal.simulation.shadow import Shadow, ShadowRecorder
 from fedlocal.util.progress import ProgressBar
 

@@ -18,7 +18,7 @@ import optax
 
 from fedlocal.core import AbstractProblem, Params, Regularizer, Scalar, Zero
 from fedlocal.losses import ScoreLoss
-from fedlocal.losses.arrays import array_namespace
+from fedlocal.losses.score_loss import array_namespace
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import ExampleMean, SmoothPart, client_weights, point, smooth_part_of
 from fedlocal.solvers.intercept import InterceptSlope, best_intercept

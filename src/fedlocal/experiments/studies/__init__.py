@@ -27,8 +27,7 @@ from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 from fedlocal.experiments.studies.speedup.settings import SpeedupSettings
 
 if TYPE_CHECKING:
-    from fedlocal.experiments.runner.outcome import StudyOutcome
-    from fedlocal.experiments.runner.store import Store
+    from fedlocal.experiments.runner.store import Store, StudyOutcome
 
 KINDS: dict[str, type[StudySettings]] = {
     "curse": CurseSettings,

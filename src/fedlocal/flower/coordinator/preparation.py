@@ -4,8 +4,8 @@ import logging
 
 from flwr.serverapp import Grid
 
-from fedlocal.flower.checks.known_sites import KnownSites
 from fedlocal.flower.coordinator.run_log import EventLog
+from fedlocal.flower.coordinator.site_registry import KnownSites
 from fedlocal.flower.messages.text import LONGEST, clean
 
 MOST_LINES = 60  # of the table of columns on the screen

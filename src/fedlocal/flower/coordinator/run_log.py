@@ -4,8 +4,8 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedlocal.flower.checks.known_sites import KnownSites
 from fedlocal.flower.coordinator.server_state import Coordinator
+from fedlocal.flower.coordinator.site_registry import KnownSites
 from fedlocal.flower.messages.text import clean
 from fedlocal.simulation.checkpoint import Checkpoint, fingerprint
 

@@ -19,19 +19,17 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedlocal.core import LocalMethod, Params
 from fedlocal.data.moments import Scaling
-from fedlocal.flower._flwr import aggregate_metricrecords
+from fedlocal.flower._flwr.messages import aggregate_metricrecords
 from fedlocal.flower.checks.aggregation import AGGREGATES
 from fedlocal.flower.checks.examiner import Examiner
-from fedlocal.flower.checks.known_sites import KnownSites
-from fedlocal.flower.checks.loss_bounds import LossBounds
 from fedlocal.flower.checks.replies import mean_of_common, stacked
+from fedlocal.flower.checks.site_moments import LossBounds
 from fedlocal.flower.coordinator.evaluation import Convergence, Evaluator
 from fedlocal.flower.coordinator.preparation import Preparation
-from fedlocal.flower.coordinator.questions import QuestionWriter
 from fedlocal.flower.coordinator.run_log import RunLog
-from fedlocal.flower.coordinator.schedule import Schedule
+from fedlocal.flower.coordinator.schedule import QuestionWriter, Schedule
 from fedlocal.flower.coordinator.server_state import Coordinator
-from fedlocal.flower.coordinator.site_registry import SiteRegistry
+from fedlocal.flower.coordinator.site_registry import KnownSites, SiteRegistry
 from fedlocal.flower.coordinator.waiting import Quorum, SlowSites, TooFewSites
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.grids import PollingGrid
@@ -39,7 +37,7 @@ from fedlocal.flower.messages.records import EXAMPLES, WEIGHT
 from fedlocal.flower.messages.serialization import Payload
 from fedlocal.flower.site.app import CERTIFICATE
 from fedlocal.methods import method_spec
-from fedlocal.methods.step_size import with_step_size
+from fedlocal.methods.table import with_step_size
 from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.util import checks, serialization
 

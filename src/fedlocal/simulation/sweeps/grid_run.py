@@ -17,10 +17,10 @@ from fedlocal.simulation.checkpoint import Checkpoint, fingerprint
 from fedlocal.simulation.driver import Saver, drive, resume
 from fedlocal.simulation.engines import EngineName
 from fedlocal.simulation.kernels.engine import CORES
+from fedlocal.simulation.plan import Sampling, Weights
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import DivergenceWarning
 from fedlocal.simulation.run import Run
-from fedlocal.simulation.sampling import Sampling, Weights
 from fedlocal.simulation.sweeps.batches import CellGroup, outputs
 from fedlocal.simulation.sweeps.grid import PLAIN, Grid, combinations, groups_of, method_of, stack, table_of
 from fedlocal.simulation.sweeps.result import SweepResult

@@ -15,8 +15,7 @@ from scipy.special import expit
 import fedlocal as fl
 from fedlocal.data.moments import Moments
 from fedlocal.flower.checks.limits import Limits
-from fedlocal.flower.checks.loss_bounds import LossBounds
-from fedlocal.flower.checks.site_moments import SiteMoments
+from fedlocal.flower.checks.site_moments import LossBounds, SiteMoments
 from fedlocal.flower.coordinator.schedule import Schedule
 from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.messages.serialization import Payload
