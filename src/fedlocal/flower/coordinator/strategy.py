@@ -39,6 +39,7 @@ from fedlocal.flower.site.app import CERTIFICATE
 from fedlocal.methods import method_spec
 from fedlocal.methods.table import with_step_size
 from fedlocal.simulation.checkpoint import fingerprint
+from fedlocal.simulation.plan import Sampling, Weights
 from fedlocal.util import checks, serialization
 
 OWNER = "Strategy"
@@ -81,7 +82,7 @@ class Strategy(FedAvg):
         local_epochs: int | None = None,
         batch_size: int | None = None,
         clients_per_round: int | None = None,
-        weights: str = "uniform",
+        weights: Weights = "uniform",
         seed: int = 0,
         min_clients: int | None = None,
         patience: float = 600.0,
@@ -98,17 +99,8 @@ class Strategy(FedAvg):
         )
         self.use(checks.instance(OWNER, "method", method, LocalMethod))
         self.sites = KnownSites(SiteRegistry(OWNER, sites, nodes), bounds=loss_bounds)
-        self.schedule = Schedule.make(
-            OWNER,
-            rounds=rounds,
-            sites=self.sites.registry.size,
-            local_steps=local_steps,
-            local_epochs=local_epochs,
-            batch_size=batch_size,
-            clients_per_round=clients_per_round,
-            weights=weights,
-            seed=seed,
-        )
+        sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
+        self.schedule = Schedule.make(OWNER, rounds, self.sites.registry.size, sampling)
         per_round = self.schedule.clients_per_round
         self.min_clients_given = min_clients is not None
         least = max(1, per_round - 1) if min_clients is None else min_clients
