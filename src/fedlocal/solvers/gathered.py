@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jax.flatten_util import ravel_pytree
 from scipy.linalg.blas import dsyrk  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -114,8 +113,7 @@ def feature_matrix(problem: LinearProblem) -> np.ndarray:
     """(n, d) features, in their own precision."""
     features: Any = problem.data.arrays[0]
     if isinstance(features, SparseMatrix):
-        parts = (np.asarray(features.values), np.asarray(features.columns), np.asarray(features.row_starts))
-        features = scipy.sparse.csr_array(parts, shape=features.shape).toarray()
+        features = features.to_scipy().toarray()
     return np.asarray(features).reshape(problem.data.num_examples, -1)
 
 

@@ -14,6 +14,7 @@ from fedlocal.data.catalogue import Folder, cache, obtain
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.util import checks
 from fedlocal.util.files import replacing
+from fedlocal.util.optional import optional_import
 
 TEST_SHARE = 5  # one in so many images is for testing
 SPLITS = ("train", "test")
@@ -133,7 +134,7 @@ def femnist(
     """
     checks.choice("femnist", "split", split, SPLITS)
     subsample = Subsample("femnist", fraction, seed)
-    _h5py()  # before anything is fetched
+    optional_import("femnist", "h5py", "femnist")  # before anything is fetched
     return read_femnist(_file(folder, bool(digits_only), split), CLASSES[bool(digits_only)], subsample)
 
 
@@ -144,7 +145,8 @@ def read_femnist(
 
     The group examples has a group per writer with the arrays pixels (n, 28, 28) and label (n,).
     """
-    h5py, subsample = _h5py(), subsample or Subsample("femnist", 1.0, 0)
+    h5py = optional_import("femnist", "h5py", "femnist")
+    subsample = subsample or Subsample("femnist", 1.0, 0)
     try:
         with h5py.File(path, "r") as file:
             writers = file["examples"]
@@ -181,13 +183,3 @@ def _file(folder: Folder, digits_only: bool, split: str) -> Path:
         with part.open("wb") as file:
             shutil.copyfileobj(source, file)
     return target
-
-
-def _h5py() -> Any:
-    try:
-        import h5py
-    except ImportError:
-        raise ImportError(
-            'femnist: files are read by h5py, which is missing: pip install "fedlocal[femnist]"'
-        ) from None
-    return h5py
