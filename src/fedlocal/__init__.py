@@ -72,31 +72,24 @@ __all__ = [
     "sweep",
     "theory",
 ]
-PLACES = {  # the modules of the names that are not parts of the library
-    "Certificate": "fedlocal.solvers.certificates",
-    "certificate": "fedlocal.solvers.certificates",
-    "LocalMethod": "fedlocal.core",
-    "check_method": "fedlocal.methods.contract",
-    "MirrorMap": "fedlocal.core",
-    "Regularizer": "fedlocal.core",
-    "Round": "fedlocal.core",
-    "DivergenceWarning": "fedlocal.simulation",
-    "Result": "fedlocal.simulation",
-    "SweepResult": "fedlocal.simulation",
-    "loop": "fedlocal.simulation",
-    "simulate": "fedlocal.simulation",
-    "sweep": "fedlocal.simulation",
-    "RandomIterate": "fedlocal.simulation.averages",
-    "RoundAverage": "fedlocal.simulation.averages",
-    "StronglyConvexAverage": "fedlocal.simulation.averages",
-    "ThirdOrderAverage": "fedlocal.simulation.averages",
-    "UniformAverage": "fedlocal.simulation.averages",
-    "Shadow": "fedlocal.simulation.shadow",
-    "FederatedData": "fedlocal.data.federated_data",
-    "Problem": "fedlocal.problems",
-    "Advice": "fedlocal.theory.advice.advisor",
-    "advise": "fedlocal.theory.advice.advisor",
+MODULES = {  # of the names that are not parts of the library
+    "fedlocal.core": ("LocalMethod", "MirrorMap", "Regularizer", "Round"),
+    "fedlocal.data.federated_data": ("FederatedData",),
+    "fedlocal.methods.contract": ("check_method",),
+    "fedlocal.problems": ("Problem",),
+    "fedlocal.simulation": ("DivergenceWarning", "Result", "SweepResult", "loop", "simulate", "sweep"),
+    "fedlocal.simulation.averages": (
+        "RandomIterate",
+        "RoundAverage",
+        "StronglyConvexAverage",
+        "ThirdOrderAverage",
+        "UniformAverage",
+    ),
+    "fedlocal.simulation.shadow": ("Shadow",),
+    "fedlocal.solvers.certificates": ("Certificate", "certificate"),
+    "fedlocal.theory.advice.advisor": ("Advice", "advise"),
 }
+PLACES = {name: module for module, names in MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -202,6 +202,12 @@ def measure(metric: Metric | Callable[[Params], Any], evaluations: Sequence[Eval
     return [{name: _number(metric, number) for name, number in each.items()} for each in named]
 
 
+def measure_point(problem: AbstractProblem, metrics: Sequence[Metric], x: Params) -> dict[str, float]:
+    """Return the values of metrics that look at the point alone, outside a run."""
+    evaluation = Evaluation(x, np.nan, np.nan, problem, None, np.ones(1), {})  # pyright: ignore[reportArgumentType]
+    return {name: value for metric in metrics for name, value in metric.measure(evaluation).items()}
+
+
 def _number(metric: Callable[[Params], Any], value: Any) -> float:
     try:
         return float(value)

@@ -18,8 +18,7 @@ from jax.flatten_util import ravel_pytree
 import fedlocal as fl
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Round
 from fedlocal.methods.fed_ac import AcState, middle_point
-from fedlocal.simulation.plan import Plan
-from fedlocal.simulation.sampling import Sampling
+from fedlocal.simulation.plan import Plan, Sampling
 
 CLIENTS = 16  # that every problem has
 FAST = {"xla_backend_optimization_level": 1}  # to compile: twice as fast as by default, and what it makes is as fast

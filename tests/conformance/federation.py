@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedlocal as fl
-from fedlocal.simulation.plan import Plan
-from fedlocal.simulation.sampling import Sampling
+from fedlocal.simulation.plan import Plan, Sampling
 from oracles.transcripts import Grads
 
 SIZES = (4, 7, 1, 12, 5)

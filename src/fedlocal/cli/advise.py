@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedlocal.cli.output import console, stop_interrupted, stop_with_error
+from fedlocal.cli.output import console, reported
 
 commands = typer.Typer()
 
@@ -62,12 +62,8 @@ def advise_command(
     """Say which method, step size and number of local steps to use on a data set, and how sure that is."""
     from fedlocal.cli.advice_request import AdviceRequest, advise_data  # imported here because it is slow
 
-    try:
+    with reported((ValueError, TypeError, OSError), interrupted="stopped; nothing was kept"):
         request = AdviceRequest(
             data, rounds, task.value, target, sites, clients, l2, l1, local_steps, batch_size, pilot, seed, standardize
         )
         advise_data(request, directory, console)
-    except (ValueError, TypeError, OSError) as error:
-        stop_with_error(error)
-    except KeyboardInterrupt:
-        stop_interrupted("stopped; nothing was kept")

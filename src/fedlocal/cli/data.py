@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import fedlocal as fl
-from fedlocal.cli.output import console, stop_interrupted, stop_with_error
+from fedlocal.cli.output import console, reported, say, stop
 
 commands = typer.Typer(no_args_is_help=True, help="List, fetch and verify data sets of the LIBSVM collection.")
 FolderOption = Annotated[
@@ -48,13 +48,9 @@ def data_fetch(
     ] = None,
 ) -> None:
     """Fetch a data set, unless it is there; it is kept only if its SHA-256 is the one we know."""
-    try:
+    with reported(interrupted="stopped; nothing was kept"):
         path = fl.data.fetch(name, folder)
-    except (ValueError, OSError) as error:
-        stop_with_error(error)
-    except KeyboardInterrupt:
-        stop_interrupted("stopped; nothing was kept")
-    console.print(f"{name} is in {escape(str(path))}", highlight=False, soft_wrap=True)
+    say(f"{name} is in {path}")
 
 
 @commands.command(
@@ -72,10 +68,10 @@ def data_verify(
     for each in names:
         try:
             path = fl.data.verify(each, folder)
-            console.print(f"{each} is right: {escape(str(path))}", highlight=False, soft_wrap=True)
+            say(f"{each} is right: {path}")
         except (ValueError, OSError) as error:
             wrong.append(error)
     if wrong:
-        stop_with_error(ValueError("\n".join(map(str, wrong))))
+        stop("\n".join(map(str, wrong)))
     if not names:
         console.print("no file of a data set is here; `fedlocal data fetch NAME` gets one", highlight=False)

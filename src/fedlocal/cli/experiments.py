@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import fedlocal as fl
-from fedlocal.cli.output import console, stop_interrupted, stop_with_error
+from fedlocal.cli.output import console, reported
 
 commands = typer.Typer()
 
@@ -47,12 +47,8 @@ def demo(
     """Show why FedDualAvg beats FedMiD on a sparse problem, and FedAc beats FedAvg when communication is rare."""
     from fedlocal.experiments.demonstration import demo as run
 
-    try:
+    with reported((OSError,), interrupted="stopped; run it again for all figures"):
         run(directory, seed, console)
-    except OSError as error:
-        stop_with_error(error)
-    except KeyboardInterrupt:
-        stop_interrupted("stopped; run it again for all figures")
 
 
 @commands.command(
@@ -76,7 +72,7 @@ def run_(
     """Run an experiment of the text: table, figures, and verdicts on claims of the text."""
     from fedlocal import experiments
 
-    try:
+    with reported(interrupted="stopped; the same command with --resume continues"):
         experiments.run(
             name,
             scale=scale.value,
@@ -87,10 +83,6 @@ def run_(
             resume=resume,
             console=console,
         )
-    except (ValueError, OSError) as error:
-        stop_with_error(error)
-    except KeyboardInterrupt:
-        stop_interrupted("stopped; the same command with --resume continues")
 
 
 @commands.command(epilog="Example:  fedlocal show runs/lasso-1-paper-20260101-120000")
@@ -98,10 +90,8 @@ def show(directory: Annotated[Path, typer.Argument(help="The directory of a fini
     """Show the table and the verdicts of a finished run again."""
     from fedlocal import experiments
 
-    try:
+    with reported():
         experiments.show(directory, console)
-    except (ValueError, OSError) as error:
-        stop_with_error(error)
 
 
 @commands.command(epilog="Example:  fedlocal compare runs/a9a-1e-3-paper-20260101-120000 published.csv")
@@ -115,10 +105,8 @@ def compare(
     from fedlocal.experiments.runner.comparison import compare as compare_with
     from fedlocal.experiments.runner.comparison import show_comparison
 
-    try:
+    with reported():
         show_comparison(compare_with(directory, table), console)
-    except (ValueError, OSError) as error:
-        stop_with_error(error)
 
 
 @commands.command("list", epilog="Example:  fedlocal list methods")

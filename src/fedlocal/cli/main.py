@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import fedlocal as fl
-from fedlocal.cli import advise, data, deploy, experiments
+from fedlocal.cli import advise, app_commands, data, experiments, process_commands
 from fedlocal.cli.output import console
 
 app = typer.Typer(
@@ -23,7 +23,8 @@ app.add_typer(
     name="data",
     epilog="Examples:  fedlocal data list   |   fedlocal data fetch news20   |   fedlocal data verify",
 )
-app.add_typer(deploy.commands)
+app.add_typer(app_commands.commands)
+app.add_typer(process_commands.commands)
 
 
 def _print_version(wanted: bool) -> None:

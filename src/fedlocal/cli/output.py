@@ -1,6 +1,8 @@
-"""What all commands print to: the console, and errors as one sentence."""
+"""What all commands print to: the console, sentences, and errors as one sentence."""
 
-from typing import NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -9,13 +11,33 @@ from rich.markup import escape
 console = Console()
 
 
-def stop_with_error(error: Exception) -> NoReturn:
-    """Print the message of an error and end the command with exit code 2."""
-    console.print(f"[red]{escape(str(error))}[/]", highlight=False)
-    raise typer.Exit(2)
+def say(text: Any) -> None:
+    """Print a text as it is."""
+    console.print(escape(str(text)), highlight=False, soft_wrap=True)
 
 
-def stop_interrupted(sentence: str) -> NoReturn:
-    """Print what an interrupted command leaves behind and end it with exit code 130."""
-    console.print(sentence)
-    raise typer.Exit(130) from None
+def stop(error: Exception | str, code: int = 2) -> NoReturn:
+    """Print an error and end the command with this exit code."""
+    console.print(f"[red]{escape(str(error))}[/]", highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def reported(
+    errors: tuple[type[Exception], ...] = (ValueError, OSError), interrupted: str | None = None
+) -> Iterator[None]:
+    """End the command with the message of an error that its user can mend.
+
+    Args:
+        errors: the kinds of these errors.
+        interrupted: what to print after Ctrl-C, with exit code 130; None leaves it to others.
+    """
+    try:
+        yield
+    except errors as error:
+        stop(error)
+    except KeyboardInterrupt:
+        if interrupted is None:
+            raise
+        console.print(interrupted)
+        raise typer.Exit(130) from None

@@ -6,8 +6,7 @@ A problem knows F_m and its gradients, a regulariser knows psi, a mirror map kno
 how the server combines what they send. The engines know the rest: data, random numbers, who takes part, the mean.
 """
 
-from fedlocal.core.affine import Affine, Proximal
-from fedlocal.core.method import Acceleration, LocalMethod, Round
+from fedlocal.core.method import Acceleration, Affine, LocalMethod, Proximal, Round
 from fedlocal.core.mirror_map import MirrorMap
 from fedlocal.core.problem import AbstractProblem, Batch
 from fedlocal.core.regularizer import UNPENALIZED, Regularizer, Separable, Zero, is_free

@@ -17,7 +17,12 @@ UNPENALIZED = frozenset({"intercept", "bias"})  # parts that a regulariser leave
 
 def is_free(path: tuple[Any, ...]) -> bool:
     """Return True if the array at this path of the parameters is an intercept."""
-    return any(getattr(key, "key", getattr(key, "name", None)) in UNPENALIZED for key in path)
+    return any(key_name(key) in UNPENALIZED for key in path)
+
+
+def key_name(key: Any) -> Any:
+    """The name or number of a part of a pytree, from an entry of its path."""
+    return next((getattr(key, a) for a in ("key", "name", "idx") if hasattr(key, a)), None)
 
 
 class Separable(NamedTuple):

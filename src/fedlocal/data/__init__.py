@@ -6,12 +6,10 @@ from fedlocal.data.files import Examples, feature_columns, read_examples
 from fedlocal.data.libsvm import read_libsvm
 from fedlocal.data.moments import Moments, Scaling
 from fedlocal.data.sets.adult import a9a
-from fedlocal.data.sets.emnist_by_writer import femnist, read_femnist
 from fedlocal.data.sets.fmri_scans import haxby, haxby_scans, read_haxby_array, read_haxby_images
+from fedlocal.data.sets.handwriting import digits, femnist, mnist_by_writer, read_femnist, read_mnist_by_writer
 from fedlocal.data.sets.heart import heart_disease, hospital
-from fedlocal.data.sets.mnist_writers import mnist_by_writer, read_mnist_by_writer
 from fedlocal.data.sets.pascal_epsilon import epsilon, epsilon_like
-from fedlocal.data.sets.sklearn_digits import digits
 from fedlocal.data.synthetic import synthetic_lasso, synthetic_low_rank
 
 __all__ = [

@@ -6,7 +6,6 @@ import os
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from fedlocal.data.libsvm import read_libsvm
 from fedlocal.data.registry import CATALOGUE, KNOWN, Dataset
 from fedlocal.data.sets.adult import a9a
 from fedlocal.util import checks
+from fedlocal.util.files import replacing
 from fedlocal.util.progress import ProgressBar
 
 Folder = str | os.PathLike[str] | None
@@ -65,7 +65,6 @@ def fetch(name: str, folder: Folder = None) -> Path:
             f"fetch: {entry.file} cannot be fetched, for there is no address of it; put it into {target.parent}, or "
             f"{entry.instead}"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as part:
         with part.open("wb") as file:
             for block in _download(entry, target):
@@ -138,18 +137,6 @@ def whereabouts(name: str, folder: Folder = None) -> str:
 def cache() -> Path:
     """Where fetched data is kept: `$FEDLOCAL_DATA`, else `~/.cache/fedlocal`."""
     return Path(os.environ.get("FEDLOCAL_DATA") or Path.home() / ".cache" / "fedlocal")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place at the end, or goes away when something goes wrong."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield part
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _entry(owner: str, name: str) -> Dataset:

@@ -57,6 +57,10 @@ class SparseMatrix(eqx.Module):
     def dtype(self) -> Any:
         return self.values.dtype
 
+    def to_scipy(self) -> scipy.sparse.csr_array:
+        parts = (np.asarray(self.values), np.asarray(self.columns), np.asarray(self.row_starts))
+        return scipy.sparse.csr_array(parts, shape=self.shape)
+
     def take(self, rows: jax.Array) -> SparseRows:
         start, stop = self.row_starts[rows], self.row_starts[rows + 1]
         place = start[:, None] + jnp.arange(self.longest_row)
@@ -224,10 +228,7 @@ def _device_array(i: int, a: Any) -> Any:
 
 
 def _rows(a: Any, start: int, size: int) -> Any:
-    if not isinstance(a, SparseMatrix):
-        return a[start : start + size]
-    parts = (np.asarray(a.values), np.asarray(a.columns), np.asarray(a.row_starts))
-    return scipy.sparse.csr_array(parts, shape=a.shape)[start : start + size]
+    return (a.to_scipy() if isinstance(a, SparseMatrix) else a)[start : start + size]
 
 
 def _stack(column: Sequence[Any]) -> Any:

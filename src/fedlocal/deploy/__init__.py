@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fedlocal.deploy.configuration import own_config
 from fedlocal.deploy.coordinator.nodes import site_nodes
+from fedlocal.deploy.folder import own_config
 from fedlocal.deploy.logging import configure_logging
 
 __all__ = ["configure_logging", "own_config", "site_nodes"]

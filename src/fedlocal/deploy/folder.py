@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from fedlocal.flower._flwr import get_fused_config_from_dir, get_project_config, load_app
+from fedlocal.flower._flwr.app import get_fused_config_from_dir, get_project_config, load_app
 
 PORT = 8000
 
@@ -48,3 +48,12 @@ def _settings(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder} is not the folder of an app: it has no pyproject.toml") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{folder}/pyproject.toml: {error}") from None
+
+
+def own_config(module_file: str) -> dict[str, Any]:
+    """The run's configuration in the pyproject.toml of the app that holds this module, one folder above its package."""
+    path = Path(module_file).resolve().parents[1] / "pyproject.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path} does not hold the configuration of an app: {error}") from None

@@ -8,23 +8,9 @@ from pathlib import Path
 import click
 import httpx
 
-from fedlocal.deploy.coordinator.connection import HOME, LocalConnection, read_connection
+from fedlocal.deploy.coordinator.nodes import HOME, LocalConnection, read_connection
 from fedlocal.deploy.folder import run_config
-from fedlocal.flower._flwr import (
-    ControlHttpClient,
-    Fab,
-    ListRunsRequest,
-    RunStatus,
-    RuntimeVersionHttpInterceptor,
-    StartRunRequest,
-    Status,
-    StreamLogsRequest,
-    SubStatus,
-    build_fab_from_disk,
-    fab_to_proto,
-    parse_config_args,
-    user_config_to_proto,
-)
+from fedlocal.flower._flwr import submission as flwr
 
 INTERRUPTED = 130
 FAILED = "ServerApp failed with exception: "  # how Flower begins the reason of a failed run
@@ -38,9 +24,9 @@ def start(folder: Path, changes: list[str], say: Say, show: Say) -> int:
     values = _changes(folder, changes)
     client = _client(connection)
     try:
-        fab = build_fab_from_disk(folder.resolve())
-        proto = fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
-        run = client.StartRun(StartRunRequest(fab=proto, override_config=user_config_to_proto(values))).run_id
+        fab = flwr.build_fab_from_disk(folder.resolve())
+        proto = flwr.fab_to_proto(flwr.Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
+        run = client.StartRun(flwr.StartRunRequest(fab=proto, override_config=flwr.user_config_to_proto(values))).run_id
         say(f"run {run} is submitted")
         return _follow(client, run, here, say, show)
     except httpx.HTTPStatusError as error:
@@ -57,7 +43,7 @@ def _changes(folder: Path, changes: list[str]) -> dict[str, str | int | float | 
     try:
         if not all(re.fullmatch(rf"({PAIR}\s*)+", text.strip()) for text in changes):
             raise ValueError
-        values = parse_config_args(changes)
+        values = flwr.parse_config_args(changes)
     except (ValueError, click.ClickException):
         wanted = "'rounds=200 results=\"results-2\"'"
         raise ValueError(f"start: --run-config must be like {wanted}, got {' '.join(changes)!r}") from None
@@ -68,11 +54,11 @@ def _changes(folder: Path, changes: list[str]) -> dict[str, str | int | float | 
     return values
 
 
-def _follow(client: ControlHttpClient, run: int, here: Path, say: Say, show: Say) -> int:
+def _follow(client: flwr.ControlHttpClient, run: int, here: Path, say: Say, show: Say) -> int:
     """Show the run's log until it ends."""
     said = ""
     try:
-        for part in client.StreamLogs(StreamLogsRequest(run_id=run)):
+        for part in client.StreamLogs(flwr.StreamLogsRequest(run_id=run)):
             said = (said + part.log_output)[-10_000:]
             show(part.log_output)
         status = _end(client, run)
@@ -80,27 +66,27 @@ def _follow(client: ControlHttpClient, run: int, here: Path, say: Say, show: Say
         flower = f"FLWR_HOME={here / HOME} flwr"
         say(f"the run goes on; `{flower} log {run}` follows it, `{flower} stop {run}` ends it")
         return INTERRUPTED
-    if status.sub_status == SubStatus.COMPLETED:
+    if status.sub_status == flwr.SubStatus.COMPLETED:
         return 0
     reason = status.details.removeprefix(FAILED)
     say(f"run {run} did not complete ({status.sub_status})" + ("" if reason in said else f": {reason}"))
     return 1
 
 
-def _end(client: ControlHttpClient, run: int) -> RunStatus:
+def _end(client: flwr.ControlHttpClient, run: int) -> flwr.RunStatus:
     """Return how the run ended."""
     while True:
-        status = client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
-        if status.status == Status.FINISHED:
+        status = client.ListRuns(flwr.ListRunsRequest(run_id=run)).run_dict[run].status
+        if status.status == flwr.Status.FINISHED:
             return status
-        for _ in client.StreamLogs(StreamLogsRequest(run_id=run)):  # ends when the run has ended
+        for _ in client.StreamLogs(flwr.StreamLogsRequest(run_id=run)):  # ends when the run has ended
             pass
 
 
-def _client(connection: LocalConnection) -> ControlHttpClient:
-    return ControlHttpClient.from_server_address(
+def _client(connection: LocalConnection) -> flwr.ControlHttpClient:
+    return flwr.ControlHttpClient.from_server_address(
         server_address=connection.address,
         insecure=connection.root is None,
         root_certificates=None if connection.root is None else connection.root.read_bytes(),
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        interceptors=[flwr.RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
     )

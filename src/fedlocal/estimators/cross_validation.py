@@ -16,7 +16,6 @@ from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import FederatedModel, parameters
 from fedlocal.estimators.linear import FederatedRegressor, elastic_net
 from fedlocal.estimators.logistic import FederatedLogisticRegression, PenalizedClassifier
-from fedlocal.losses import regression_loss
 from fedlocal.regularizers import L1, GroupL1
 from fedlocal.solvers.newton.fitting import FitOptions, FittingProblem, Start
 from fedlocal.util import checks
@@ -119,10 +118,7 @@ class FederatedRegressorCV(FederatedRegressor, ABC):
         weighted = sample_weight is not None
         X, y = self._validated(X, y)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        problem, ratio = (
-            self._fitting_problem(X, y, codes, sample_weight, regression_loss(self._name, self.loss)),
-            self._ratio(),
-        )
+        problem, ratio = self._numbers_fitting_problem(X, y, codes, sample_weight), self._ratio()
         largest = problem.zero_strength(elastic_net(1.0, 0.0, self.positive), (X.shape[1],)) / ratio
         self.alphas_ = strengths(self._name, "alphas", self.alphas, largest, self.eps)
         penalties = [elastic_net(float(a) * ratio, float(a) * (1 - ratio), self.positive) for a in self.alphas_]
@@ -131,9 +127,7 @@ class FederatedRegressorCV(FederatedRegressor, ABC):
         errors, sizes = np.empty((len(self.alphas_), len(splits))), np.ones(len(splits))
         with ProgressBar(self._name, errors.size) as bar:
             for number, (fold, train, test) in enumerate(splits):
-                part = self._fitting_problem(
-                    X[train], y[train], codes[train], sample_weight[train], regression_loss(self._name, self.loss)
-                )
+                part = self._numbers_fitting_problem(X[train], y[train], codes[train], sample_weight[train])
                 for i, (x, b) in enumerate(along_path(part, penalties, shape, options, self._name, fold)):
                     residuals = np.asarray(X[test] @ x[:, 0]) + b - y[test]
                     errors[i, number] = np.average(residuals**2, weights=sample_weight[test])

@@ -12,6 +12,7 @@ from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import FederatedModel, parameters
 from fedlocal.losses import regression_loss
 from fedlocal.regularizers import L1, ElasticNet, SquaredL2, Zero
+from fedlocal.solvers.newton.fitting import FittingProblem
 from fedlocal.solvers.newton.weighted_sums import LARGEST, SMALLEST
 from fedlocal.util import checks
 
@@ -39,6 +40,11 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
             )
         return self._canonical(X), y
 
+    def _numbers_fitting_problem(
+        self, X: Any, y: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray
+    ) -> FittingProblem:
+        return self._fitting_problem(X, y, codes, sample_weight, regression_loss(self._name, self.loss))
+
     def _fit_psi(self, problem: Any, psi: Regularizer | Separable) -> None:
         x, b = self._fit(problem, psi, (problem.sums.width,))
         self.coef_, self.intercept_ = x[:, 0], float(b[0])
@@ -56,9 +62,7 @@ class PenalizedRegressor(FederatedRegressor, ABC):
         """FitResult to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, y = self._validated(X, y)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        self._fit_psi(
-            self._fitting_problem(X, y, codes, sample_weight, regression_loss(self._name, self.loss)), self._psi()
-        )
+        self._fit_psi(self._numbers_fitting_problem(X, y, codes, sample_weight), self._psi())
         return self
 
 

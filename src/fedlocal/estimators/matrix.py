@@ -8,7 +8,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedlocal.estimators.base import parameters
 from fedlocal.estimators.linear import FederatedRegressor
-from fedlocal.losses import regression_loss
 from fedlocal.regularizers import Nuclear
 from fedlocal.util import checks
 
@@ -42,7 +41,7 @@ class FederatedMatrixRegression(FederatedRegressor):
             )
         alpha = checks.number(self._name, "alpha", self.alpha, at_least=0)
         codes, sample_weight = self._sites_and_weights(flat, sites, sample_weight)
-        problem = self._fitting_problem(flat, y, codes, sample_weight, regression_loss(self._name, self.loss))
+        problem = self._numbers_fitting_problem(flat, y, codes, sample_weight)
         x, b = self._fit(problem, Nuclear(alpha), (int(shape[0]), int(shape[1])))
         self.coef_, self.intercept_ = x.reshape(shape), float(b[0])
         return self

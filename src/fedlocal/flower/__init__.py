@@ -11,16 +11,15 @@ if find_spec("flwr") is None:
     raise ModuleNotFoundError('fedlocal.flower needs Flower: pip install "fedlocal[flower]"')
 
 if TYPE_CHECKING:
-    from fedlocal.flower.checks.loss_bounds import LossBounds
+    from fedlocal.flower.checks.site_moments import LossBounds
     from fedlocal.flower.coordinator.outcome import Outcome
     from fedlocal.flower.coordinator.run_log import Event
     from fedlocal.flower.coordinator.server import start
     from fedlocal.flower.coordinator.strategy import Strategy
     from fedlocal.flower.coordinator.waiting import TooFewSites
     from fedlocal.flower.messages.grids import InProcess
-    from fedlocal.flower.site.agreement import Agreement
     from fedlocal.flower.site.app import client_app
-    from fedlocal.flower.site.policy import Policy
+    from fedlocal.flower.site.policy import Agreement, Policy
 
 __all__ = [
     "Agreement",
@@ -36,10 +35,10 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Agreement": "site.agreement",
+    "Agreement": "site.policy",
     "Event": "coordinator.run_log",
     "InProcess": "messages.grids",
-    "LossBounds": "checks.loss_bounds",
+    "LossBounds": "checks.site_moments",
     "Outcome": "coordinator.outcome",
     "Policy": "site.policy",
     "Strategy": "coordinator.strategy",

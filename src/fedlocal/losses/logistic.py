@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedlocal.losses.arrays import array_namespace, special_functions
-from fedlocal.losses.score_loss import UnivariateLoss
+from fedlocal.losses.score_loss import UnivariateLoss, array_namespace, special_functions
 
 LARGEST_THIRD = 1 / (6 * math.sqrt(3))  # of p (1 - p) (1 - 2 p), the third derivative of log(1 + e^s)
 SMALL = 1e-4  # a score below which tanh(s / 2) / (2 s) is 1/4 up to 1e-9

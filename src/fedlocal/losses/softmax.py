@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedlocal.losses.arrays import array_namespace, special_functions
 from fedlocal.losses.logistic import LARGEST_THIRD
-from fedlocal.losses.score_loss import ScoreLoss
+from fedlocal.losses.score_loss import ScoreLoss, array_namespace, special_functions
 
 ROUNDING = 5  # units in the last place by which a probability may be negative
 

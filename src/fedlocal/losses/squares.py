@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedlocal.losses.arrays import array_namespace
-from fedlocal.losses.score_loss import UnivariateLoss
+from fedlocal.losses.score_loss import UnivariateLoss, array_namespace
 
 
 @dataclass(frozen=True)

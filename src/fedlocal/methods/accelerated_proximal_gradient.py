@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedlocal.core import GradFn, LocalMethod, NoMemory, Params, Regularizer, Round, Scalar
-from fedlocal.methods.minibatch_sgd import GradientSum
+from fedlocal.core import NoMemory, Params, Regularizer, Round, Scalar
+from fedlocal.methods.minibatch_sgd import GradientMethod, GradientSum
 from fedlocal.regularizers import Zero
 from fedlocal.util import checks
 
@@ -17,7 +17,7 @@ class ExtrapolatedState(NamedTuple):
     t: Any  # grows with the rounds since the last restart; stays on the server, since restarts depend on the data
 
 
-class AcceleratedProximalGradient(LocalMethod[ExtrapolatedState, GradientSum, Params, NoMemory]):
+class AcceleratedProximalGradient(GradientMethod[ExtrapolatedState]):
     r"""FISTA with adaptive restart for min_x mean_m F_m(x) + psi(x), F convex and L-smooth, step size eta <= 1/L.
 
     Client m returns the mean of its stochastic gradients at z of the server. At first z = x and t = 1.
@@ -58,12 +58,6 @@ class AcceleratedProximalGradient(LocalMethod[ExtrapolatedState, GradientSum, Pa
     def start(self, server: ExtrapolatedState, memory: NoMemory) -> GradientSum:
         return GradientSum.at(server.z)
 
-    def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
-        return client.add(grad_fn)
-
-    def finish(self, server: ExtrapolatedState, client: GradientSum) -> tuple[Params, NoMemory]:
-        return client.mean(), ()
-
     def update(self, server: ExtrapolatedState, mean_message: Params, round: Round) -> ExtrapolatedState:
         forward = optax.tree.add_scale(server.z, -self.step_size, mean_message)
         x = self.regularizer.prox(forward, self.step_size)
@@ -75,6 +69,3 @@ class AcceleratedProximalGradient(LocalMethod[ExtrapolatedState, GradientSum, Pa
 
     def solution(self, server: ExtrapolatedState) -> Params:
         return server.x
-
-    def primal(self, client: GradientSum) -> Params:
-        return client.x

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from fedlocal.core import GradFn, LocalMethod, NoMemory, Params, Round, Scalar
-from fedlocal.methods.fed_ac import AcState, accelerated_step, middle_point
-from fedlocal.methods.minibatch_sgd import GradientSum
+from fedlocal.core import Scalar
+from fedlocal.methods.fed_ac import Coupling
+from fedlocal.methods.minibatch_ac_sgd import AcceleratedGradientMethod
 from fedlocal.util import checks
 
 
-class AGD(LocalMethod[AcState, GradientSum, Params, NoMemory]):
+class AGD(AcceleratedGradientMethod):
     r"""Deterministic accelerated gradient descent for an L-smooth, mu-strongly convex F; kappa = L / mu.
 
     Clients return their gradient at x_md = x / (sqrt(kappa) + 1) + x_ag sqrt(kappa) / (sqrt(kappa) + 1).
@@ -35,31 +35,9 @@ class AGD(LocalMethod[AcState, GradientSum, Params, NoMemory]):
         ):
             raise ValueError(f"AGD: smoothness must be >= strong_convexity, got {smoothness} and {strong_convexity}")
 
-    def init(self, x0: Params) -> AcState:
-        return AcState(x0, x0)
+    def coupling(self) -> Coupling:
+        kappa = self.smoothness / self.strong_convexity
+        return Coupling(kappa**0.5, kappa**0.5 + 1, (1 / (self.smoothness * self.strong_convexity)) ** 0.5)
 
-    def start(self, server: AcState, memory: NoMemory) -> GradientSum:
-        return GradientSum.at(self._middle(server))
-
-    def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
-        return client.add(grad_fn)
-
-    def finish(self, server: AcState, client: GradientSum) -> tuple[Params, NoMemory]:
-        return client.mean(), ()
-
-    def update(self, server: AcState, mean_message: Params, round: Round) -> AcState:
-        return accelerated_step(server, self._middle(server), mean_message, *self._parameters())
-
-    def solution(self, server: AcState) -> Params:
-        return server.ag
-
-    def primal(self, client: GradientSum) -> Params:
-        return client.x
-
-    def _middle(self, server: AcState) -> Params:
-        return middle_point(server, (self.smoothness / self.strong_convexity) ** 0.5 + 1)
-
-    def _parameters(self) -> tuple[Scalar, Scalar, Scalar]:
-        """(sqrt(kappa), 1/L, 1/sqrt(L mu)), in the places of alpha, eta and gamma."""
-        smoothness, mu = self.smoothness, self.strong_convexity
-        return (smoothness / mu) ** 0.5, 1 / smoothness, (1 / (smoothness * mu)) ** 0.5
+    def eta(self) -> Scalar:
+        return 1 / self.smoothness

@@ -1,5 +1,6 @@
 """check_method: a method is run through the contract once, and the function that breaks it is named."""
 
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -135,16 +136,6 @@ def _text(tree: Any) -> str:
     """A tree of shapes as a short text, float64[3] for an array."""
     if tree is None:
         return "None"
-    leaves, treedef = jax.tree.flatten(tree)
-    texts = [f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in leaves]
-    text = repr(jax.tree.unflatten(treedef, [_Word(t) for t in texts]))
+    names = jax.tree.map(lambda a: f"{a.dtype}[{','.join(map(str, a.shape))}]", tree)
+    text = re.sub(r"'(\w+\[[\d,]*\])'", r"\1", repr(names))  # without the quotes of the strings
     return text if len(text) < 300 else f"{text[:300]} ..."
-
-
-class _Word(str):
-    """A text that is shown without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)

@@ -5,22 +5,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedlocal.core import (
-    Affine,
-    GradFn,
-    LocalMethod,
-    MirrorMap,
-    NoMemory,
-    Params,
-    Proximal,
-    Regularizer,
-    Round,
-    Scalar,
-    static,
-)
-from fedlocal.mirrors import Euclidean
-from fedlocal.regularizers import Zero
-from fedlocal.util import checks
+from fedlocal.core import Affine, GradFn, NoMemory, Params, Round, Scalar
+from fedlocal.methods.mirror_method import MirrorMethod
 
 
 class DualState(NamedTuple):
@@ -28,7 +14,7 @@ class DualState(NamedTuple):
     walked: Scalar  # step length walked so far: the weight of psi
 
 
-class FedDualAvg(LocalMethod[DualState, DualState, DualState, NoMemory]):
+class FedDualAvg(MirrorMethod[DualState, DualState, DualState, NoMemory]):
     r"""Federated dual averaging for min_x mean_m F_m(x) + psi(x).
 
     Client m repeats, from (y, walked) of the server:
@@ -46,31 +32,8 @@ class FedDualAvg(LocalMethod[DualState, DualState, DualState, NoMemory]):
     [0.5, 0.0]
     """
 
-    client_step_size: Scalar
-    server_step_size: Scalar
-    regularizer: Regularizer
-    mirror_map: MirrorMap
-    prox_on_clients: bool = static()
-
-    def __init__(
-        self,
-        client_step_size: Scalar,
-        server_step_size: Scalar = 1.0,
-        regularizer: Regularizer = Zero(),  # noqa: B008  (frozen)
-        mirror_map: MirrorMap = Euclidean(),  # noqa: B008
-        prox_on_clients: bool = True,
-    ):
-        self.client_step_size = checks.number("FedDualAvg", "client_step_size", client_step_size, above=0)
-        self.server_step_size = checks.number("FedDualAvg", "server_step_size", server_step_size, above=0)
-        self.regularizer = checks.instance("FedDualAvg", "regularizer", regularizer, Regularizer)
-        self.mirror_map = checks.instance("FedDualAvg", "mirror_map", mirror_map, MirrorMap)
-        self.prox_on_clients = bool(prox_on_clients)
-
     def init(self, x0: Params) -> DualState:
         return DualState(self.mirror_map.grad(x0), jnp.zeros((), optax.tree.dtype(x0, "promote")))
-
-    def check_start(self, x0: Params) -> None:
-        self.mirror_map.check(x0)
 
     def start(self, server: DualState, memory: NoMemory) -> DualState:
         return server
@@ -89,13 +52,7 @@ class FedDualAvg(LocalMethod[DualState, DualState, DualState, NoMemory]):
         return self.mirror_map.conjugate_grad(server.y, self.regularizer, server.walked)
 
     def primal(self, client: DualState) -> Params:
-        psi = self.regularizer if self.prox_on_clients else Zero()
-        return self.mirror_map.conjugate_grad(client.y, psi, client.walked)
+        return self.mirror_map.conjugate_grad(client.y, self.client_regularizer, client.walked)
 
     def affine(self, local_steps: int) -> Affine | None:
-        psi = self.regularizer.separable()
-        if psi is None or type(self.mirror_map) is not Euclidean:
-            return None
-        eta, server = self.client_step_size, float(self.server_step_size)  # in float64, whatever it was given in
-        proximal = Proximal(psi, eta, server, dual=True, on_clients=self.prox_on_clients)
-        return Affine([1], [[1]], [eta], start=[[1]], keep=[[1 - server]], take=[[server]], proximal=proximal)
+        return self.proximal_affine(dual=True)

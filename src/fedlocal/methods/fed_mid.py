@@ -5,22 +5,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedlocal.core import (
-    Affine,
-    GradFn,
-    LocalMethod,
-    MirrorMap,
-    NoMemory,
-    Params,
-    Proximal,
-    Regularizer,
-    Round,
-    Scalar,
-    static,
-)
-from fedlocal.mirrors import Euclidean
-from fedlocal.regularizers import Zero
-from fedlocal.util import checks
+from fedlocal.core import Affine, GradFn, NoMemory, Params, Round, Scalar
+from fedlocal.methods.mirror_method import MirrorMethod
 
 
 class PrimalState(NamedTuple):
@@ -28,7 +14,7 @@ class PrimalState(NamedTuple):
     walked: Scalar  # step length walked in this round: the weight of psi in the server's step
 
 
-class FedMiD(LocalMethod[Params, PrimalState, PrimalState, NoMemory]):
+class FedMiD(MirrorMethod[Params, PrimalState, PrimalState, NoMemory]):
     r"""Federated mirror descent for min_x mean_m F_m(x) + psi(x).
 
     Client m repeats, from x of the server:  x <- grad (h + eta_c psi)^*(grad h(x) - eta_c g_m(x)).
@@ -47,31 +33,8 @@ class FedMiD(LocalMethod[Params, PrimalState, PrimalState, NoMemory]):
     0.9
     """
 
-    client_step_size: Scalar
-    server_step_size: Scalar
-    regularizer: Regularizer
-    mirror_map: MirrorMap
-    prox_on_clients: bool = static()
-
-    def __init__(
-        self,
-        client_step_size: Scalar,
-        server_step_size: Scalar = 1.0,
-        regularizer: Regularizer = Zero(),  # noqa: B008  (frozen)
-        mirror_map: MirrorMap = Euclidean(),  # noqa: B008
-        prox_on_clients: bool = True,
-    ):
-        self.client_step_size = checks.number("FedMiD", "client_step_size", client_step_size, above=0)
-        self.server_step_size = checks.number("FedMiD", "server_step_size", server_step_size, above=0)
-        self.regularizer = checks.instance("FedMiD", "regularizer", regularizer, Regularizer)
-        self.mirror_map = checks.instance("FedMiD", "mirror_map", mirror_map, MirrorMap)
-        self.prox_on_clients = bool(prox_on_clients)
-
     def init(self, x0: Params) -> Params:
         return x0
-
-    def check_start(self, x0: Params) -> None:
-        self.mirror_map.check(x0)
 
     def start(self, server: Params, memory: NoMemory) -> PrimalState:
         return PrimalState(server, jnp.zeros((), optax.tree.dtype(server, "promote")))
@@ -79,8 +42,7 @@ class FedMiD(LocalMethod[Params, PrimalState, PrimalState, NoMemory]):
     def step(self, client: PrimalState, grad_fn: GradFn) -> PrimalState:
         eta = self.client_step_size
         y = optax.tree.add_scale(self.mirror_map.grad(client.x), -eta, grad_fn(client.x))
-        psi = self.regularizer if self.prox_on_clients else Zero()
-        return PrimalState(self.mirror_map.conjugate_grad(y, psi, eta), client.walked + eta)
+        return PrimalState(self.mirror_map.conjugate_grad(y, self.client_regularizer, eta), client.walked + eta)
 
     def finish(self, server: Params, client: PrimalState) -> tuple[PrimalState, NoMemory]:
         return PrimalState(optax.tree.sub(client.x, server), client.walked), ()
@@ -98,9 +60,4 @@ class FedMiD(LocalMethod[Params, PrimalState, PrimalState, NoMemory]):
         return client.x
 
     def affine(self, local_steps: int) -> Affine | None:
-        psi = self.regularizer.separable()
-        if psi is None or type(self.mirror_map) is not Euclidean:
-            return None
-        eta, server = self.client_step_size, float(self.server_step_size)  # in float64, whatever it was given in
-        proximal = Proximal(psi, eta, server, dual=False, on_clients=self.prox_on_clients)
-        return Affine([1], [[1]], [eta], start=[[1]], keep=[[1 - server]], take=[[server]], proximal=proximal)
+        return self.proximal_affine(dual=False)

@@ -1,6 +1,8 @@
 """MinibatchAcSGD: accelerated SGD at the server, gradients from the clients."""
 
-from fedlocal.core import Affine, GradFn, LocalMethod, NoMemory, Params, Round, Scalar
+from abc import abstractmethod
+
+from fedlocal.core import Affine, NoMemory, Params, Round, Scalar
 from fedlocal.methods.fed_ac import (
     AcState,
     Coupling,
@@ -11,11 +13,36 @@ from fedlocal.methods.fed_ac import (
     middle_weights,
     vanilla_coupling,
 )
-from fedlocal.methods.minibatch_sgd import GradientSum, gradient_sum_affine
+from fedlocal.methods.minibatch_sgd import GradientMethod, GradientSum, gradient_sum_affine
 from fedlocal.util import checks
 
 
-class MinibatchAcSGD(LocalMethod[AcState, GradientSum, Params, NoMemory]):
+class AcceleratedGradientMethod(GradientMethod[AcState]):
+    """A method whose clients send gradients at x_md, with which the server takes an accelerated step."""
+
+    @abstractmethod
+    def coupling(self) -> Coupling:
+        """(alpha, beta, gamma)."""
+
+    @abstractmethod
+    def eta(self) -> Scalar:
+        """The step size of x_ag."""
+
+    def init(self, x0: Params) -> AcState:
+        return AcState(x0, x0)
+
+    def start(self, server: AcState, memory: NoMemory) -> GradientSum:
+        return GradientSum.at(middle_point(server, self.coupling().beta))
+
+    def update(self, server: AcState, mean_message: Params, round: Round) -> AcState:
+        alpha, beta, gamma = self.coupling()
+        return accelerated_step(server, middle_point(server, beta), mean_message, alpha, self.eta(), gamma)
+
+    def solution(self, server: AcState) -> Params:
+        return server.ag
+
+
+class MinibatchAcSGD(AcceleratedGradientMethod):
     r"""Accelerated SGD with batches as large as all local steps of all clients together.
 
     Client m returns the mean of its K stochastic gradients, all at x_md = x / beta + (1 - 1/beta) x_ag.
@@ -38,30 +65,10 @@ class MinibatchAcSGD(LocalMethod[AcState, GradientSum, Params, NoMemory]):
         check_coupling("MinibatchAcSGD", self.coupling().alpha, self.step_size, self.strong_convexity)
 
     def coupling(self) -> Coupling:
-        """(alpha, beta, gamma)."""
         return vanilla_coupling(self.step_size, self.strong_convexity)
 
-    def init(self, x0: Params) -> AcState:
-        return AcState(x0, x0)
-
-    def start(self, server: AcState, memory: NoMemory) -> GradientSum:
-        return GradientSum.at(middle_point(server, self.coupling().beta))
-
-    def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
-        return client.add(grad_fn)
-
-    def finish(self, server: AcState, client: GradientSum) -> tuple[Params, NoMemory]:
-        return client.mean(), ()
-
-    def update(self, server: AcState, mean_message: Params, round: Round) -> AcState:
-        alpha, beta, gamma = self.coupling()
-        return accelerated_step(server, middle_point(server, beta), mean_message, alpha, self.step_size, gamma)
-
-    def solution(self, server: AcState) -> Params:
-        return server.ag
-
-    def primal(self, client: GradientSum) -> Params:
-        return client.x
+    def eta(self) -> Scalar:
+        return self.step_size
 
     def affine(self, local_steps: int) -> Affine:
         alpha, beta, gamma = self.coupling()

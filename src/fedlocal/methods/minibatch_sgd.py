@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedlocal.core import Affine, GradFn, LocalMethod, NoMemory, Params, Round, Scalar
+from fedlocal.core.method import Server
 from fedlocal.util import checks
 
 
@@ -28,7 +29,20 @@ class GradientSum(NamedTuple):
         return jax.tree.map(lambda g: g / self.count, self.total)
 
 
-class MinibatchSGD(LocalMethod[Params, GradientSum, Params, NoMemory]):
+class GradientMethod(LocalMethod[Server, GradientSum, Params, NoMemory]):
+    """A method whose clients only send the mean of their gradients, all at the point of their `start`."""
+
+    def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
+        return client.add(grad_fn)
+
+    def finish(self, server: Server, client: GradientSum) -> tuple[Params, NoMemory]:
+        return client.mean(), ()
+
+    def primal(self, client: GradientSum) -> Params:
+        return client.x
+
+
+class MinibatchSGD(GradientMethod[Params]):
     r"""SGD with batches as large as all local steps of all clients together.
 
     Client m returns the mean of its K stochastic gradients, all at x of the server.
@@ -54,20 +68,11 @@ class MinibatchSGD(LocalMethod[Params, GradientSum, Params, NoMemory]):
     def start(self, server: Params, memory: NoMemory) -> GradientSum:
         return GradientSum.at(server)
 
-    def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
-        return client.add(grad_fn)
-
-    def finish(self, server: Params, client: GradientSum) -> tuple[Params, NoMemory]:
-        return client.mean(), ()
-
     def update(self, server: Params, mean_message: Params, round: Round) -> Params:
         return optax.tree.add_scale(server, -self.step_size, mean_message)
 
     def solution(self, server: Params) -> Params:
         return server
-
-    def primal(self, client: GradientSum) -> Params:
-        return client.x
 
     def affine(self, local_steps: int) -> Affine:
         return gradient_sum_affine(local_steps, middle=[1], keep=[[1]], gains=[self.step_size])

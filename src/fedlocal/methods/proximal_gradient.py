@@ -2,14 +2,14 @@
 
 import optax
 
-from fedlocal.core import GradFn, LocalMethod, MirrorMap, NoMemory, Params, Regularizer, Round, Scalar
-from fedlocal.methods.minibatch_sgd import GradientSum
+from fedlocal.core import MirrorMap, NoMemory, Params, Regularizer, Round, Scalar
+from fedlocal.methods.minibatch_sgd import GradientMethod, GradientSum
 from fedlocal.mirrors import Euclidean
 from fedlocal.regularizers import Zero
 from fedlocal.util import checks
 
 
-class ProximalGradient(LocalMethod[Params, GradientSum, Params, NoMemory]):
+class ProximalGradient(GradientMethod[Params]):
     r"""Proximal gradient descent (composite mirror descent for other h) for min_x mean_m F_m(x) + psi(x).
 
     Client m returns the mean of its stochastic gradients at x of the server.
@@ -50,18 +50,9 @@ class ProximalGradient(LocalMethod[Params, GradientSum, Params, NoMemory]):
     def start(self, server: Params, memory: NoMemory) -> GradientSum:
         return GradientSum.at(server)
 
-    def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
-        return client.add(grad_fn)
-
-    def finish(self, server: Params, client: GradientSum) -> tuple[Params, NoMemory]:
-        return client.mean(), ()
-
     def update(self, server: Params, mean_message: Params, round: Round) -> Params:
         y = optax.tree.add_scale(self.mirror_map.grad(server), -self.step_size, mean_message)
         return self.mirror_map.conjugate_grad(y, self.regularizer, self.step_size)
 
     def solution(self, server: Params) -> Params:
         return server
-
-    def primal(self, client: GradientSum) -> Params:
-        return client.x

@@ -3,21 +3,25 @@
 To add a method to all of them, add its row.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
 from fedlocal.core import LocalMethod, Regularizer, Scalar, Zero
 from fedlocal.methods.accelerated_proximal_gradient import AcceleratedProximalGradient
-from fedlocal.methods.fed_ac import FedAc
+from fedlocal.methods.fed_ac import FedAc, Variant
 from fedlocal.methods.fed_avg import FedAvg
 from fedlocal.methods.fed_dual_avg import FedDualAvg
 from fedlocal.methods.fed_mid import FedMiD
 from fedlocal.methods.fed_prox import FedProx
 from fedlocal.methods.minibatch_ac_sgd import MinibatchAcSGD
 from fedlocal.methods.minibatch_sgd import MinibatchSGD
+from fedlocal.methods.mirror_method import MirrorMethod
 from fedlocal.methods.scaffold import Scaffold
 from fedlocal.methods.subgradient_fed_avg import SubgradientFedAvg
 from fedlocal.util import checks
+
+STEP_SIZES = ("client_step_size", "step_size")  # fields of methods
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,16 @@ class MethodArguments:
     regularizer: Regularizer = Zero()  # noqa: RUF009  (frozen)
 
 
+Make = Callable[[MethodArguments], LocalMethod]
+
+
 @dataclass(frozen=True)
 class MethodRow:
     """A method under all its names, with how it is made and drawn."""
 
     key: str  # in configurations, on the command line and in file names
     label: str  # in tables and figures
-    make: Callable[[MethodArguments], LocalMethod]
+    make: Make
     color: str
     marker: str = "o"
     largest_step: float | None = None  # the largest step size times L for which its theorems hold
@@ -54,20 +61,12 @@ class MethodRow:
         return self.largest_step / float(checks.number(self.label, "smoothness", smoothness, above=0))
 
 
-def _fed_dual_avg(n: MethodArguments) -> LocalMethod:
-    return FedDualAvg(n.step_size, n.server_step_size, n.regularizer)
+def _fed_ac(variant: Variant) -> Make:
+    return lambda n: FedAc(n.step_size, n.strong_convexity, n.local_steps, variant)
 
 
-def _fed_dual_avg_osp(n: MethodArguments) -> LocalMethod:
-    return FedDualAvg(n.step_size, n.server_step_size, n.regularizer, prox_on_clients=False)
-
-
-def _fed_mid(n: MethodArguments) -> LocalMethod:
-    return FedMiD(n.step_size, n.server_step_size, n.regularizer)
-
-
-def _fed_mid_osp(n: MethodArguments) -> LocalMethod:
-    return FedMiD(n.step_size, n.server_step_size, n.regularizer, prox_on_clients=False)
+def _composite(method: type[MirrorMethod], prox_on_clients: bool = True) -> Make:
+    return lambda n: method(n.step_size, n.server_step_size, n.regularizer, prox_on_clients=prox_on_clients)
 
 
 def _fed_prox(n: MethodArguments) -> LocalMethod:
@@ -76,80 +75,29 @@ def _fed_prox(n: MethodArguments) -> LocalMethod:
     return FedProx(n.step_size, n.proximity, n.server_step_size)
 
 
-def _fed_ac_one(n: MethodArguments) -> LocalMethod:
-    return FedAc.one(step_size=n.step_size, strong_convexity=n.strong_convexity, local_steps=n.local_steps)
+def _subgradient(n: MethodArguments) -> LocalMethod:
+    return SubgradientFedAvg(n.step_size, n.regularizer, n.server_step_size)
 
 
-def _fed_ac_two(n: MethodArguments) -> LocalMethod:
-    return FedAc.two(step_size=n.step_size, strong_convexity=n.strong_convexity, local_steps=n.local_steps)
+def _minibatch_ac_sgd(n: MethodArguments) -> LocalMethod:
+    return MinibatchAcSGD(n.step_size, n.strong_convexity)
 
 
-def _fed_ac_vanilla(n: MethodArguments) -> LocalMethod:
-    return FedAc.vanilla(step_size=n.step_size, strong_convexity=n.strong_convexity)
-
-
+# largest steps: thm:fedavg:2o:ub and 3o:ub; fedaci:full; fedacii:a1:full and a2; thm:1 and thm:2 for FedDualAvg, and as for
+# it for FedMiD, whose only theorem, small_lr, is about the limit of small steps
 ROWS = (
     MethodRow(
-        "fed_avg",
-        "FedAvg",
-        lambda n: FedAvg(n.step_size, n.server_step_size),
-        "#c8553d",
-        "s",
-        largest_step=1 / 4,  # thm:fedavg:2o:ub, thm:fedavg:3o:ub
+        "fed_avg", "FedAvg", lambda n: FedAvg(n.step_size, n.server_step_size), "#c8553d", "s", largest_step=1 / 4
     ),
-    MethodRow(
-        "fed_ac_one",
-        "FedAc-I",
-        _fed_ac_one,
-        "#0b6e4f",
-        largest_step=1.0,  # fedaci:full
-        accelerated=True,
-    ),
-    MethodRow(
-        "fed_ac_two",
-        "FedAc-II",
-        _fed_ac_two,
-        "#2a9d8f",
-        "P",
-        largest_step=1.0,  # fedacii:a1:full, fedacii:a2
-        accelerated=True,
-    ),
-    MethodRow("fed_ac_vanilla", "FedAc-vanilla", _fed_ac_vanilla, "#e9b44c", "D", accelerated=True),
-    MethodRow(
-        "fed_dual_avg",
-        "FedDualAvg",
-        _fed_dual_avg,
-        "#0b6e4f",
-        largest_step=1 / 4,  # thm:1, thm:2
-        composite=True,
-    ),
-    MethodRow("fed_dual_avg_osp", "FedDualAvg-OSP", _fed_dual_avg_osp, "#7fb685", "P", composite=True),
-    MethodRow(
-        "fed_mid",
-        "FedMiD",
-        _fed_mid,
-        "#c8553d",
-        "s",
-        largest_step=1 / 4,  # as for FedDualAvg; small_lr, its only theorem, is about the limit of small steps
-        composite=True,
-    ),
-    MethodRow("fed_mid_osp", "FedMiD-OSP", _fed_mid_osp, "#e9b44c", "D", composite=True),
-    MethodRow(
-        "subgradient_fed_avg",
-        "SubgradientFedAvg",
-        lambda n: SubgradientFedAvg(n.step_size, n.regularizer, n.server_step_size),
-        "#7d5ba6",
-        "X",
-        composite=True,
-    ),
-    MethodRow(
-        "minibatch_ac_sgd",
-        "MB-AC-SGD",
-        lambda n: MinibatchAcSGD(n.step_size, n.strong_convexity),
-        "#3d5a80",
-        "^",
-        accelerated=True,
-    ),
+    MethodRow("fed_ac_one", "FedAc-I", _fed_ac("one"), "#0b6e4f", largest_step=1.0, accelerated=True),
+    MethodRow("fed_ac_two", "FedAc-II", _fed_ac("two"), "#2a9d8f", "P", largest_step=1.0, accelerated=True),
+    MethodRow("fed_ac_vanilla", "FedAc-vanilla", _fed_ac("vanilla"), "#e9b44c", "D", accelerated=True),
+    MethodRow("fed_dual_avg", "FedDualAvg", _composite(FedDualAvg), "#0b6e4f", largest_step=1 / 4, composite=True),
+    MethodRow("fed_dual_avg_osp", "FedDualAvg-OSP", _composite(FedDualAvg, False), "#7fb685", "P", composite=True),
+    MethodRow("fed_mid", "FedMiD", _composite(FedMiD), "#c8553d", "s", largest_step=1 / 4, composite=True),
+    MethodRow("fed_mid_osp", "FedMiD-OSP", _composite(FedMiD, False), "#e9b44c", "D", composite=True),
+    MethodRow("subgradient_fed_avg", "SubgradientFedAvg", _subgradient, "#7d5ba6", "X", composite=True),
+    MethodRow("minibatch_ac_sgd", "MB-AC-SGD", _minibatch_ac_sgd, "#3d5a80", "^", accelerated=True),
     MethodRow("minibatch_sgd", "MB-SGD", lambda n: MinibatchSGD(n.step_size), "#98c1d9", "v"),
     MethodRow("scaffold", "SCAFFOLD", lambda n: Scaffold(n.step_size, n.server_step_size), "#8a5a44", "<"),
     MethodRow("fed_prox", "FedProx", _fed_prox, "#d88c9a", ">", needs=("proximity",)),
@@ -191,3 +139,17 @@ def largest_step_size(method: str, smoothness: float) -> float:
     0.125
     """
     return method_row("largest_step_size", method).largest_step_size(smoothness)
+
+
+def with_step_size(method: LocalMethod, value: float) -> LocalMethod:
+    """The method with this step size of its clients, or of its server where clients only send gradients.
+
+    >>> from fedlocal.methods import FedAvg
+    >>> with_step_size(FedAvg(0.1), 0.5).client_step_size
+    0.5
+    """
+    fields = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
+    name = next((name for name in STEP_SIZES if name in fields), None)
+    if name is None:
+        raise ValueError(f"with_step_size: {type(method).__name__} has none of {', '.join(STEP_SIZES)}")
+    return type(method)(**{**fields, name: value})

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 
 from fedlocal.core import MirrorMap, Params, Regularizer, Scalar, is_free
+from fedlocal.core.regularizer import key_name
 from fedlocal.mirrors.pairs import Formulas, formula, like, water_level
 from fedlocal.regularizers import (
     L1,
@@ -114,11 +115,7 @@ def _spread(diagonal: Params, x: Params) -> list[Any]:
 def _children(tree: Params) -> dict[Any, Params]:
     """What is one level down, by key, field or position."""
     children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0]
-    return {_name(path[0]): child for path, child in children}
-
-
-def _name(key: Any) -> Any:
-    return next(getattr(key, a) for a in ("key", "name", "idx") if hasattr(key, a))
+    return {key_name(path[0]): child for path, child in children}
 
 
 def _each(y: jax.Array, psi: Regularizer, t: Scalar, d: jax.Array) -> jax.Array:

@@ -27,9 +27,9 @@ class LinearProblem(DataProblem):
     def score_loss(self) -> ScoreLoss:
         """The loss of a score, with its derivatives and its conjugate."""
 
-    @abstractmethod
     def output_shape(self) -> tuple[int, ...]:
-        """Shape of one example's score: () or (classes,)."""
+        """Shape of the scores of one example: () or (classes,)."""
+        return ()
 
     def init(self, key: jax.Array) -> Params:
         features = self.data.arrays[0]
@@ -49,6 +49,11 @@ class LinearProblem(DataProblem):
     def losses_of_scores(self, scores: jax.Array, targets: jax.Array) -> jax.Array:
         """(B,) losses."""
         return self.score_loss.value(scores, targets)
+
+    def slopes(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
+        """Derivatives of the examples' losses with respect to their scores."""
+        features, targets = examples
+        return self.score_loss.slope(self.scores(x, features), targets)
 
     def losses(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
         features, targets = examples
@@ -78,9 +83,6 @@ class LeastSquares(LinearProblem):
         self.data = _features_and_targets("LeastSquares", data)
         self.intercept, self.l2 = intercept, _l2("LeastSquares", l2)
 
-    def output_shape(self) -> tuple[int, ...]:
-        return ()
-
     @property
     def score_loss(self) -> SquaredLoss:
         return SquaredLoss()
@@ -103,9 +105,6 @@ class MatrixSensing(LinearProblem):
     def __init__(self, data: FederatedData, intercept: bool = True, l2: Scalar = 0.0):
         self.data = _features_and_targets("MatrixSensing", data, feature_axes=2)
         self.intercept, self.l2 = intercept, _l2("MatrixSensing", l2)
-
-    def output_shape(self) -> tuple[int, ...]:
-        return ()
 
     @property
     def score_loss(self) -> SquaredLoss:
@@ -137,9 +136,6 @@ class Logistic(LinearProblem):
             raise ValueError(f"Logistic: labels must be -1/+1 or 0/1, got {labels[:5].tolist()}")
         signs = jnp.where(data.arrays[1] > 0, 1, -1).astype(_float_dtype(data.arrays[0]))
         return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], signs))
-
-    def output_shape(self) -> tuple[int, ...]:
-        return ()
 
     @property
     def score_loss(self) -> LogisticLoss:

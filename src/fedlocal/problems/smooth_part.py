@@ -49,6 +49,12 @@ class PooledMean(ExampleMean):
     problem: DataProblem
     example_weights: jax.Array  # (n,)
 
+    @classmethod
+    def of_equal(cls, problem: DataProblem) -> "PooledMean":
+        """The mean over examples that all count the same."""
+        n = problem.data.num_examples
+        return cls(problem, jnp.full(n, 1 / n))
+
     def __call__(self, sums_fn: SumsFn) -> Any:
         n, block = self.problem.data.num_examples, self.problem._rows_at_once(LOSS_NUMBERS)
 

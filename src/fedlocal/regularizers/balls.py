@@ -50,7 +50,22 @@ def onto_l1_ball(x: jax.Array, radius: Scalar) -> jax.Array:
     return jnp.where(outside, jnp.sign(x) * onto_simplex(jnp.abs(x), radius, outside), x)
 
 
-class L1Ball(Regularizer):
+class NormBall(Regularizer):
+    r"""psi(x) = 0 if norm(x) <= radius, else inf. A concrete one has `array_prox`, `array_violation` and `array_conjugate`."""
+
+    radius: Scalar
+
+    def __init__(self, radius: Scalar):
+        self.radius = checks.number(type(self).__name__, "radius", radius, above=0)
+
+    def array_value(self, x: jax.Array) -> jax.Array:
+        return indicator(self.array_violation(x), self.radius)
+
+    def largest_norm(self, shape: tuple[int, ...]) -> float:
+        return float(self.radius)
+
+
+class L1Ball(NormBall):
     r"""psi(x) = 0 if ||x||_1 <= radius, else inf.
 
     prox: Euclidean projection onto the ball, whatever t. psi^*(y) = radius ||y||_inf.
@@ -59,14 +74,6 @@ class L1Ball(Regularizer):
     >>> L1Ball(1.0).prox(jnp.array([2.0, 0.5]), 1.0).tolist()
     [1.0, 0.0]
     """
-
-    radius: Scalar
-
-    def __init__(self, radius: Scalar):
-        self.radius = checks.number("L1Ball", "radius", radius, above=0)
-
-    def array_value(self, x: jax.Array) -> jax.Array:
-        return indicator(self.array_violation(x), self.radius)
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
         return onto_l1_ball(x, self.radius)
@@ -77,11 +84,8 @@ class L1Ball(Regularizer):
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         return self.radius * jnp.max(jnp.abs(y))
 
-    def largest_norm(self, shape: tuple[int, ...]) -> float:
-        return float(self.radius)
 
-
-class L2Ball(Regularizer):
+class L2Ball(NormBall):
     r"""psi(x) = 0 if ||x||_2 <= radius, else inf (Frobenius norm for matrices).
 
     prox: Euclidean projection onto the ball, whatever t. psi^*(y) = radius ||y||_2.
@@ -90,14 +94,6 @@ class L2Ball(Regularizer):
     >>> L2Ball(1.0).prox(jnp.array([0.0, 2.0]), 1.0).tolist()
     [0.0, 1.0]
     """
-
-    radius: Scalar
-
-    def __init__(self, radius: Scalar):
-        self.radius = checks.number("L2Ball", "radius", radius, above=0)
-
-    def array_value(self, x: jax.Array) -> jax.Array:
-        return indicator(self.array_violation(x), self.radius)
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
         return projections.projection_l2_ball(x, self.radius)
@@ -108,11 +104,8 @@ class L2Ball(Regularizer):
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         return self.radius * jnp.linalg.norm(y.ravel())
 
-    def largest_norm(self, shape: tuple[int, ...]) -> float:
-        return float(self.radius)
 
-
-class LInfBall(Regularizer):
+class LInfBall(NormBall):
     r"""psi(x) = 0 if |x_i| <= radius for every i, else inf.
 
     prox: Euclidean projection onto the ball, whatever t. psi^*(y) = radius ||y||_1.
@@ -121,14 +114,6 @@ class LInfBall(Regularizer):
     >>> LInfBall(1.0).prox(jnp.array([-2.0, 0.5]), 1.0).tolist()
     [-1.0, 0.5]
     """
-
-    radius: Scalar
-
-    def __init__(self, radius: Scalar):
-        self.radius = checks.number("LInfBall", "radius", radius, above=0)
-
-    def array_value(self, x: jax.Array) -> jax.Array:
-        return indicator(self.array_violation(x), self.radius)
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
         return projections.projection_linf_ball(x, self.radius)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import jax
 
 from fedlocal.core import Params, Regularizer, Scalar, Zero
+from fedlocal.core.regularizer import key_name
 
 
 class Blocks(Regularizer):
@@ -33,7 +34,7 @@ class Blocks(Regularizer):
         children, _ = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda node: node is not x)
         if any(not path for path, _ in children):
             raise self._not_an_array()
-        keys = [_name(path[0]) for path, _ in children]
+        keys = [key_name(path[0]) for path, _ in children]
         unknown = [key for key in self.blocks if key not in keys]
         if unknown:
             raise ValueError(f"Blocks: the parameters have no part {unknown[0]!r}; they have: {keys}")
@@ -53,10 +54,3 @@ class Blocks(Regularizer):
 
     def _not_an_array(self) -> TypeError:
         return TypeError(f"Blocks: acts on parameters with named parts {list(self.blocks)}, got a single array")
-
-
-def _name(key: object) -> str | int | None:
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return getattr(key, attribute)
-    return None

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal.core import Regularizer, Scalar, gauges, static
+from fedlocal.core import Scalar, gauges, static
 from fedlocal.regularizers.l2_norm import shrinkage
-from fedlocal.util import checks
+from fedlocal.regularizers.scaled_norm import ScaledNorm
 
 
-class GroupL1(Regularizer):
+class GroupL1(ScaledNorm):
     r"""psi(x) = sum_g strength_g * ||x_g||_2 over groups g of the coordinates of x.
 
     A group is a row of a matrix (an index of the first axis) or, with `groups`, the coordinates of one label; `groups` has
@@ -28,11 +28,10 @@ class GroupL1(Regularizer):
     [1.5, 2.0, 0.0]
     """
 
-    strength: Scalar
     groups: Any = static(default=None)  # None, or nested tuples of labels: hashable, as the compiled program needs it
 
     def __init__(self, strength: Scalar, groups: Any = None):
-        self.strength = checks.number("GroupL1", "strength", strength, at_least=0)
+        super().__init__(strength)
         self.groups = None if groups is None else _labels(groups)
 
     def array_value(self, x: jax.Array) -> jax.Array:
@@ -44,9 +43,6 @@ class GroupL1(Regularizer):
     def array_subgradient(self, x: jax.Array) -> jax.Array:
         norms = self._norms(x)
         return x * self._spread(self._strengths(x) / jnp.where(norms > 0, norms, 1), x)
-
-    def array_conjugate(self, y: jax.Array) -> jax.Array:
-        return gauges.unit_ball(self.array_gauge(y))
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return jnp.max(gauges.ratio(self._norms(y), self._strengths(y)))
@@ -82,9 +78,6 @@ class GroupL1(Regularizer):
         if self.groups is None:
             return each.reshape((-1,) + (1,) * (x.ndim - 1))
         return each[np.asarray(self.groups)]
-
-    def strengths(self) -> tuple[Scalar, ...]:
-        return (self.strength,)
 
 
 def _labels(groups: Any) -> Any:

@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import Regularizer, Scalar, Separable, gauges
-from fedlocal.util import checks
+from fedlocal.core import Scalar, Separable, gauges
+from fedlocal.regularizers.scaled_norm import ScaledNorm
 
 
-class L1(Regularizer):
+class L1(ScaledNorm):
     r"""psi(x) = strength * ||x||_1.
 
     prox: soft thresholding, sign(x) max(|x| - t strength, 0). psi^*(y) = 0 if ||y||_inf <= strength, else inf.
@@ -16,11 +16,6 @@ class L1(Regularizer):
     >>> L1(1.0).prox(jnp.array([3.0, -0.5, -2.0]), 1.0).tolist()
     [2.0, -0.0, -1.0]
     """
-
-    strength: Scalar
-
-    def __init__(self, strength: Scalar):
-        self.strength = checks.number("L1", "strength", strength, at_least=0)
 
     def array_value(self, x: jax.Array) -> jax.Array:
         return self.strength * jnp.sum(jnp.abs(x))
@@ -31,14 +26,8 @@ class L1(Regularizer):
     def array_subgradient(self, x: jax.Array) -> jax.Array:
         return self.strength * jnp.sign(x)
 
-    def array_conjugate(self, y: jax.Array) -> jax.Array:
-        return gauges.unit_ball(self.array_gauge(y))
-
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(jnp.max(jnp.abs(y)), self.strength)
 
     def separable(self) -> Separable:
         return Separable(l1=self.strength)
-
-    def strengths(self) -> tuple[Scalar, ...]:
-        return (self.strength,)

@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import Regularizer, Scalar, gauges
-from fedlocal.util import checks
+from fedlocal.core import Scalar, gauges
+from fedlocal.regularizers.scaled_norm import ScaledNorm
 
 
-class L2Norm(Regularizer):
+class L2Norm(ScaledNorm):
     r"""psi(x) = strength * ||x||_2, not squared (Frobenius norm for matrices).
 
     prox: x max(1 - t strength / ||x||_2, 0). psi^*(y) = 0 if ||y||_2 <= strength, else inf.
@@ -16,11 +16,6 @@ class L2Norm(Regularizer):
     >>> L2Norm(1.0).prox(jnp.array([0.0, -4.0]), 1.0).tolist()
     [0.0, -3.0]
     """
-
-    strength: Scalar
-
-    def __init__(self, strength: Scalar):
-        self.strength = checks.number("L2Norm", "strength", strength, at_least=0)
 
     def array_value(self, x: jax.Array) -> jax.Array:
         return self.strength * jnp.linalg.norm(x.ravel())
@@ -32,14 +27,8 @@ class L2Norm(Regularizer):
         norm = jnp.linalg.norm(x.ravel())
         return self.strength * x / jnp.where(norm > 0, norm, 1)
 
-    def array_conjugate(self, y: jax.Array) -> jax.Array:
-        return gauges.unit_ball(self.array_gauge(y))
-
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(jnp.linalg.norm(y.ravel()), self.strength)
-
-    def strengths(self) -> tuple[Scalar, ...]:
-        return (self.strength,)
 
 
 def shrinkage(norm: jax.Array, threshold: Scalar) -> jax.Array:

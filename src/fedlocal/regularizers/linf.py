@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import Regularizer, Scalar, gauges
+from fedlocal.core import Scalar, gauges
 from fedlocal.regularizers.balls import onto_l1_ball
-from fedlocal.util import checks
+from fedlocal.regularizers.scaled_norm import ScaledNorm
 
 
-class LInf(Regularizer):
+class LInf(ScaledNorm):
     r"""psi(x) = strength * ||x||_inf = strength * max_i |x_i|.
 
     prox, by Moreau: x minus its projection onto {||.||_1 <= t strength}. psi^*(y) = 0 if ||y||_1 <= strength, else inf.
@@ -17,11 +17,6 @@ class LInf(Regularizer):
     >>> LInf(1.0).prox(jnp.array([3.0, -0.5, 2.0]), 1.0).tolist()
     [2.0, -0.5, 2.0]
     """
-
-    strength: Scalar
-
-    def __init__(self, strength: Scalar):
-        self.strength = checks.number("LInf", "strength", strength, at_least=0)
 
     def array_value(self, x: jax.Array) -> jax.Array:
         return self.strength * jnp.max(jnp.abs(x))
@@ -36,11 +31,5 @@ class LInf(Regularizer):
         largest = jnp.arange(x.size).reshape(x.shape) == jnp.argmax(jnp.abs(x))
         return self.strength * jnp.where(largest, jnp.sign(x), 0)
 
-    def array_conjugate(self, y: jax.Array) -> jax.Array:
-        return gauges.unit_ball(self.array_gauge(y))
-
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(jnp.sum(jnp.abs(y)), self.strength)
-
-    def strengths(self) -> tuple[Scalar, ...]:
-        return (self.strength,)

@@ -6,16 +6,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import Regularizer, Scalar, gauges, static
+from fedlocal.core import Scalar, gauges, static
 from fedlocal.regularizers.l1 import L1
 from fedlocal.regularizers.l2_norm import L2Norm
 from fedlocal.regularizers.linf import LInf
+from fedlocal.regularizers.scaled_norm import ScaledNorm
 from fedlocal.util import checks
 
 BISECTIONS = 100  # more than the digits of float64: Newton's method stops after about 8
 
 
-class Lp(Regularizer):
+class Lp(ScaledNorm):
     r"""psi(x) = strength * ||x||_p, p >= 1; p = inf is allowed.
 
     prox: with 1/p + 1/q = 1 and a = |x|, zero if ||a||_q <= r = t strength. Otherwise sign(x) N s, where s >= 0 solves
@@ -32,11 +33,10 @@ class Lp(Regularizer):
     [0.0, -3.0]
     """
 
-    strength: Scalar
     p: float = static()
 
     def __init__(self, strength: Scalar, p: float):
-        self.strength = checks.number("Lp", "strength", strength, at_least=0)
+        super().__init__(strength)
         if checks.is_traced(p):
             raise TypeError("Lp: p must be known before the program is compiled, got a traced value; vary the strength")
         self.p = math.inf if p == math.inf else float(checks.number("Lp", "p", p, at_least=1))
@@ -68,14 +68,8 @@ class Lp(Regularizer):
         length = norm(x, self.p)
         return self.strength * jnp.sign(x) * (jnp.abs(x) / jnp.where(length > 0, length, 1)) ** (self.p - 1)
 
-    def array_conjugate(self, y: jax.Array) -> jax.Array:
-        return gauges.unit_ball(self.array_gauge(y))
-
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(norm(y, self.q), self.strength)
-
-    def strengths(self) -> tuple[Scalar, ...]:
-        return (self.strength,)
 
 
 def norm(x: jax.Array, p: float) -> jax.Array:

@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import Regularizer, Scalar, gauges
-from fedlocal.regularizers.balls import indicator, onto_l1_ball
-from fedlocal.util import checks
+from fedlocal.core import Scalar, gauges
+from fedlocal.regularizers.balls import NormBall, onto_l1_ball
+from fedlocal.regularizers.scaled_norm import ScaledNorm
 
 
-class Nuclear(Regularizer):
+class Nuclear(ScaledNorm):
     r"""psi(X) = strength * ||X||_nuc = strength * sum_i sigma_i(X), for matrices.
 
     prox: soft thresholding of the singular values, U max(S - t strength, 0) V'.
@@ -19,11 +19,6 @@ class Nuclear(Regularizer):
     >>> [round(float(v), 5) for v in jnp.diag(X)]
     [2.0, 0.0]
     """
-
-    strength: Scalar
-
-    def __init__(self, strength: Scalar):
-        self.strength = checks.number("Nuclear", "strength", strength, at_least=0)
 
     def array_value(self, x: jax.Array) -> jax.Array:
         return self.strength * jnp.sum(_singular_values("Nuclear", x))
@@ -37,17 +32,11 @@ class Nuclear(Regularizer):
         positive = s > jnp.finfo(x.dtype).eps * max(x.shape) * s[0]
         return self.strength * _product(u * positive, vt)
 
-    def array_conjugate(self, y: jax.Array) -> jax.Array:
-        return gauges.unit_ball(self.array_gauge(y))
-
     def array_gauge(self, y: jax.Array) -> jax.Array:
         return gauges.ratio(_singular_values("Nuclear", y)[0], self.strength)
 
-    def strengths(self) -> tuple[Scalar, ...]:
-        return (self.strength,)
 
-
-class NuclearBall(Regularizer):
+class NuclearBall(NormBall):
     r"""psi(X) = 0 if ||X||_nuc = sum_i sigma_i(X) <= radius, else inf, for matrices.
 
     prox: Euclidean projection onto the ball, whatever t: the singular values are projected onto the l1 ball.
@@ -59,14 +48,6 @@ class NuclearBall(Regularizer):
     [2.0, 0.0]
     """
 
-    radius: Scalar
-
-    def __init__(self, radius: Scalar):
-        self.radius = checks.number("NuclearBall", "radius", radius, above=0)
-
-    def array_value(self, x: jax.Array) -> jax.Array:
-        return indicator(self.array_violation(x), self.radius)
-
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
         u, s, vt = _svd("NuclearBall", x)
         # a point inside is returned as it came, without the rounding of its decomposition
@@ -77,9 +58,6 @@ class NuclearBall(Regularizer):
 
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         return self.radius * _singular_values("NuclearBall", y)[0]
-
-    def largest_norm(self, shape: tuple[int, ...]) -> float:
-        return float(self.radius)
 
 
 def _svd(owner: str, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import Regularizer, Scalar, gauges
-from fedlocal.util import checks
+from fedlocal.core import Scalar, gauges
+from fedlocal.regularizers.scaled_norm import ScaledNorm
 
 
-class TotalVariation(Regularizer):
+class TotalVariation(ScaledNorm):
     r"""psi(x) = strength * sum_i |x_{i+1} - x_i|, for vectors.
 
     prox: exact, in linear time, by dynamic programming. With S_k = y_1 + ... + y_k,
@@ -22,11 +22,6 @@ class TotalVariation(Regularizer):
     [0.5, 0.5, 4.0, 5.0]
     """
 
-    strength: Scalar
-
-    def __init__(self, strength: Scalar):
-        self.strength = checks.number("TotalVariation", "strength", strength, at_least=0)
-
     def array_value(self, x: jax.Array) -> jax.Array:
         return self.strength * jnp.sum(jnp.abs(jnp.diff(vector("TotalVariation", x))))
 
@@ -37,16 +32,10 @@ class TotalVariation(Regularizer):
         jumps = jnp.sign(jnp.diff(vector("TotalVariation", x)))
         return -self.strength * jnp.diff(jumps, prepend=0, append=0)
 
-    def array_conjugate(self, y: jax.Array) -> jax.Array:
-        return gauges.unit_ball(self.array_gauge(y))
-
     def array_gauge(self, y: jax.Array) -> jax.Array:
         sums = jnp.cumsum(vector("TotalVariation", y))
         scale = jnp.maximum(jnp.sum(jnp.abs(y)), self.strength)
         return gauges.ratio(jnp.max(jnp.abs(sums)), self.strength) + gauges.cone(jnp.abs(sums[-1]), scale)
-
-    def strengths(self) -> tuple[Scalar, ...]:
-        return (self.strength,)
 
 
 def vector(owner: str, x: jax.Array) -> jax.Array:

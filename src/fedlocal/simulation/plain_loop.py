@@ -18,12 +18,12 @@ from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.clients import ClientRound, Step, client_round
 from fedlocal.simulation.discrepancy import message_fields, message_spread
 from fedlocal.simulation.driver import Saver, drive
+from fedlocal.simulation.plan import Sampling, Weights
 from fedlocal.simulation.progress import RunProgress
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import Result
 from fedlocal.simulation.rounds import Running, RunState
-from fedlocal.simulation.run import Run
-from fedlocal.simulation.sampling import Sampling, Weights
+from fedlocal.simulation.run import Run, RunArguments
 from fedlocal.simulation.shadow import Shadow, ShadowRecorder
 from fedlocal.util import serialization
 from fedlocal.util.progress import ProgressBar
@@ -55,18 +55,9 @@ def loop(
     >>> round(float(result.x[0]), 4)
     0.75
     """
-    run = Run.make(
-        problem,
-        method,
-        sampling=Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed),
-        rounds=rounds,
-        eval_every=eval_every,
-        x0=x0,
-        metrics=metrics,
-        average=average,
-        shadow=shadow,
-        owner="loop",
-    )
+    sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
+    asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average, shadow)
+    run = Run.make("loop", problem, method, asked)
     shadows = None if shadow is None else ShadowRecorder.make("loop", run.problem, run.method, run.plan, shadow)
     engine = PlainEngine(run, shadows)
     first = RunProgress(run, engine, run.first_state()._replace(memory={}))

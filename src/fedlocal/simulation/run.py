@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,23 @@ from fedlocal.problems.smooth_part import check_shapes
 from fedlocal.simulation.averages import Average, average_named
 from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.simulation.driver import RunSchedule
-from fedlocal.simulation.plan import Plan
+from fedlocal.simulation.plan import Plan, Sampling
 from fedlocal.simulation.recorder import MetricLike, Recorder
 from fedlocal.simulation.rounds import RunInputs, RunState, first_state
-from fedlocal.simulation.sampling import Sampling
 from fedlocal.simulation.shadow import Shadow
 from fedlocal.util import checks
+
+
+class RunArguments(NamedTuple):
+    """What a run is asked for besides its problem and its method, under the names of the arguments of `simulate`."""
+
+    sampling: Sampling
+    rounds: int
+    eval_every: int
+    x0: Params | None
+    metrics: Sequence[MetricLike]
+    average: str | Average | None
+    shadow: Shadow | None = None
 
 
 @dataclass(frozen=True)
@@ -42,21 +53,9 @@ class Run:
     configuration: Mapping[str, Any]  # the arguments as plain values
 
     @classmethod
-    def make(
-        cls,
-        problem: AbstractProblem,
-        method: LocalMethod,
-        *,
-        sampling: Sampling,
-        rounds: int,
-        eval_every: int,
-        x0: Params | None,
-        metrics: Sequence[MetricLike],
-        average: str | Average | None,
-        shadow: Shadow | None = None,
-        owner: str = "simulate",
-    ) -> "Run":
-        """Check all arguments of a call; those of `simulate` have the same names."""
+    def make(cls, owner: str, problem: AbstractProblem, method: LocalMethod, asked: RunArguments) -> "Run":
+        """Check all arguments of a call of the function `owner`."""
+        sampling, rounds, eval_every, x0, metrics, average, shadow = asked
         if not isinstance(problem, AbstractProblem):
             raise TypeError(f"{owner}: problem must be a fedlocal problem, got {type(problem).__name__}")
         rounds = checks.whole(owner, "rounds", rounds, at_least=0)

@@ -11,11 +11,11 @@ from fedlocal.simulation.checkpoint import Checkpoint
 from fedlocal.simulation.driver import Saver, drive, resume
 from fedlocal.simulation.engines import EngineName, engine_for
 from fedlocal.simulation.mesh import check_same_call, leads, mesh_of, processes
+from fedlocal.simulation.plan import Sampling, Weights
 from fedlocal.simulation.progress import RunProgress, StopWhen
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import Result
-from fedlocal.simulation.run import Run
-from fedlocal.simulation.sampling import Sampling, Weights
+from fedlocal.simulation.run import Run, RunArguments
 from fedlocal.simulation.shadow import Shadow, ShadowRecorder
 from fedlocal.util.progress import ProgressBar
 
@@ -82,17 +82,9 @@ def simulate(
         >>> round(float(result.x[0]), 4)
         0.75
     """
-    run = Run.make(
-        problem,
-        method,
-        sampling=Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed),
-        rounds=rounds,
-        eval_every=eval_every,
-        x0=x0,
-        metrics=metrics,
-        average=average,
-        shadow=shadow,
-    )
+    sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
+    asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average, shadow)
+    run = Run.make("simulate", problem, method, asked)
     shadows = None if shadow is None else ShadowRecorder.make("simulate", run.problem, run.method, run.plan, shadow)
     if shadow is not None and shadow.points and checkpoint is not None:
         raise ValueError("simulate: a checkpoint keeps no shadow points; give Shadow(points=False) or checkpoint=None")

@@ -1,6 +1,5 @@
 """Reference solvers: all data at one place, to many digits, with a certificate."""
 
-from fedlocal.solvers.reference import ConvergenceWarning, Solution, centralized, local, path
-from fedlocal.solvers.strengths import zero_strength
+from fedlocal.solvers.reference import ConvergenceWarning, Solution, centralized, local, path, zero_strength
 
 __all__ = ["ConvergenceWarning", "Solution", "centralized", "local", "path", "zero_strength"]

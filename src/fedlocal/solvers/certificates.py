@@ -18,7 +18,7 @@ import optax
 
 from fedlocal.core import AbstractProblem, Params, Regularizer, Scalar, Zero
 from fedlocal.losses import ScoreLoss
-from fedlocal.losses.arrays import array_namespace
+from fedlocal.losses.score_loss import array_namespace
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import ExampleMean, SmoothPart, client_weights, point, smooth_part_of
 from fedlocal.solvers.intercept import InterceptSlope, best_intercept
@@ -183,7 +183,7 @@ def _lower_bound(mean: ExampleMean, psi: Regularizer, x: Params) -> tuple[jax.Ar
     l2_of = {name: problem.l2 if name == "weights" else None for name in x}
 
     def first_sums(examples: tuple[Any, ...], weights: jax.Array) -> Any:
-        u = _slopes(problem, x, examples)
+        u = problem.slopes(x, examples)
         g = jax.grad(lambda x: jnp.sum(weights * problem.losses(x, examples)))(x)
         return g, jnp.sum(weights * u**2), jnp.sum(weights * u * examples[1])
 
@@ -194,7 +194,7 @@ def _lower_bound(mean: ExampleMean, psi: Regularizer, x: Params) -> tuple[jax.Ar
     scales = dual_scales(problem.score_loss, jnp.max(gauges), squares, products)
 
     def second_sums(examples: tuple[Any, ...], weights: jax.Array) -> list[jax.Array]:
-        u = _slopes(problem, x, examples)
+        u = problem.slopes(x, examples)
         return [jnp.sum(weights * problem.score_loss.conjugate(scale * u, examples[1])) for scale in scales]
 
     losses = mean(second_sums)
@@ -218,12 +218,6 @@ def _conjugate(psi: Regularizer, l2: Scalar | None, y: jax.Array) -> jax.Array:
         return psi.array_conjugate(y)
     z = psi.array_prox(y / l2, 1 / l2)
     return jnp.sum(y * z) - psi.array_value(z) - l2 / 2 * jnp.sum(z**2)
-
-
-def _slopes(problem: LinearProblem, x: Params, examples: tuple[Any, ...]) -> jax.Array:
-    """(B,) l_i'(s_i)."""
-    features, targets = examples
-    return problem.score_loss.slope(problem.scores(x, features), targets)
 
 
 def _best_intercept(mean: ExampleMean, x: Params) -> float:

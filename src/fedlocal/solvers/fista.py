@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import optax
 
 from fedlocal.core import Params
-from fedlocal.losses.arrays import array_namespace
+from fedlocal.losses.score_loss import array_namespace
 from fedlocal.solvers.coordinates import Objective
-from fedlocal.solvers.gram import Gram
+from fedlocal.solvers.gathered import Gram
 from fedlocal.util.progress import ProgressBar
 
 CHECK_EVERY = 10  # iterations; the residual of the certificate costs one more prox

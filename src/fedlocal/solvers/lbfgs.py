@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedlocal.core import Params
 from fedlocal.solvers.coordinates import Objective
-from fedlocal.solvers.gram import Gram
+from fedlocal.solvers.gathered import Gram
 from fedlocal.util.progress import ProgressBar
 
 NEWTON_STEPS = 8

@@ -9,18 +9,24 @@ from pathlib import Path
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that no reader ever sees a part of it; an OSError names the path and the reason."""
-    with _naming(path), _temporary(path) as temporary:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+    with _naming(path), replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def check_writable(path: Path, instead: str) -> None:
     """Raise the OSError that `write_atomically` would raise, before the work begins; `instead` says what would work."""
     with _naming(path, f"; {instead}"), _temporary(path) as temporary:
         temporary.touch()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to, which takes its place at the end and is removed if something fails."""
+    with _temporary(path) as temporary:
+        yield temporary
+        os.replace(temporary, path)
 
 
 @contextmanager

@@ -1,45 +1,42 @@
-"""What is used of Flower beyond its public modules stands in one file."""
+"""What is used of Flower beyond its public modules stands in one folder."""
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import fedlocal
-from fedlocal.flower import _flwr
 
 ROOT = Path(fedlocal.__file__).parent
 PUBLIC = {"flwr", "flwr.app", "flwr.clientapp", "flwr.clientapp.mod", "flwr.serverapp", "flwr.serverapp.strategy"}
-OWN = ROOT / "flower" / "_flwr.py"
+OWN = ROOT / "flower" / "_flwr"
+PARTS = sorted(path.stem for path in OWN.glob("*.py") if path.stem != "__init__")
 
 
-def imported(path: Path) -> dict[str, set[str]]:
-    """The modules of Flower that a file imports, and the names that it takes from each."""
-    found: dict[str, set[str]] = {}
+def imported(path: Path) -> set[str]:
+    """The modules of Flower that a file imports."""
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "flwr":
-            names = {alias.name + (f" as {alias.asname}" if alias.asname else "") for alias in node.names}
-            found.setdefault(str(node.module), set()).update(names)
+        if isinstance(node, ast.ImportFrom):
+            found.add(str(node.module))
         if isinstance(node, ast.Import):
-            found |= {alias.name: set() for alias in node.names if alias.name.split(".")[0] == "flwr"}
-    return found
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.split(".")[0] == "flwr"}
 
 
-def test_private_modules_are_imported_in_one_file():
+def test_private_modules_are_imported_in_one_folder():
     for path in ROOT.rglob("*.py"):
-        if path != OWN:
-            assert set(imported(path)) <= PUBLIC, path
+        if path.parent != OWN:
+            assert imported(path) <= PUBLIC, path
 
 
-def test_what_is_imported_lazily_is_what_type_checkers_see():
-    assert imported(OWN) == {module: set(names) for module, names in _flwr._NAMES.items()}
+@pytest.mark.parametrize("part", PARTS)
+def test_this_flower_has_every_name(part: str):
+    assert imported(OWN / f"{part}.py")
+    import_module(f"fedlocal.flower._flwr.{part}")
 
 
-@pytest.mark.parametrize("name", sorted(_flwr._PLACES))
-def test_this_flower_has_every_name(name: str):
-    getattr(_flwr, name)
-
-
-def test_another_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = _flwr.nothing  # pyright: ignore[reportAttributeAccessIssue]
+def test_a_site_needs_nothing_of_the_coordinator():
+    for part in ("messages", "site", "app"):
+        assert not any("superlink" in module for module in imported(OWN / f"{part}.py")), part

@@ -10,7 +10,7 @@ import scipy.optimize
 import fedlocal as fl
 from fedlocal import losses
 from fedlocal.estimators import FederatedLasso, FederatedLinearRegression
-from fedlocal.losses.arrays import array_namespace, special_functions
+from fedlocal.losses.score_loss import array_namespace, special_functions
 
 
 @dataclass(frozen=True)

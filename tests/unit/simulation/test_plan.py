@@ -6,8 +6,7 @@ import numpy as np
 
 import fedlocal as fl
 from conformance.federation import SIZES, federation
-from fedlocal.simulation.plan import Plan
-from fedlocal.simulation.sampling import Sampling
+from fedlocal.simulation.plan import Plan, Sampling
 
 
 def make(problem: fl.problems.MatrixSensing | None = None, **sampling: object) -> Plan:

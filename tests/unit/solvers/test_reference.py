@@ -29,7 +29,7 @@ from fedlocal.regularizers import (
 )
 from fedlocal.solvers import ConvergenceWarning, centralized, local, path, zero_strength
 from fedlocal.solvers.coordinates import Coordinates, Objective
-from fedlocal.solvers.gram import Gram, gather
+from fedlocal.solvers.gathered import Gram, gather
 
 SIZES = (7, 30, 13)
 D = 6
@@ -176,7 +176,7 @@ def test_blocks_of_the_gram_matrix_add_up(monkeypatch):
     problem = squares()
     weights = problem.loss_weights(np.full(3, 1 / 3))
     whole = gather(problem, weights)
-    monkeypatch.setattr("fedlocal.solvers.gram.BLOCK_NUMBERS", 11 * (D + 1))
+    monkeypatch.setattr("fedlocal.solvers.gathered.BLOCK_NUMBERS", 11 * (D + 1))
     np.testing.assert_allclose(gather(problem, weights).matrix, whole.matrix, rtol=1e-13)
     np.testing.assert_allclose(gather(problem, weights).linear, whole.linear, rtol=1e-13)
 

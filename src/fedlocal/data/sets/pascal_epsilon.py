@@ -10,10 +10,11 @@ import numpy as np
 import scipy.fft
 import scipy.special
 
-from fedlocal.data.catalogue import Folder, cache, find, obtain, replacing
+from fedlocal.data.catalogue import Folder, cache, find, obtain
 from fedlocal.data.libsvm import read_pieces
 from fedlocal.data.registry import CATALOGUE
 from fedlocal.util import checks
+from fedlocal.util.files import replacing
 from fedlocal.util.progress import ProgressBar
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -117,7 +118,6 @@ def _kept(folder: Path, stem: str, made_of: dict[str, Any] | None) -> Arrays | N
 def _keep(folder: Path, stem: str, made_of: dict[str, Any], pieces: Iterator[Arrays], width: int) -> Arrays:
     """Write the pieces one after the other, as files that appear only when they are complete, and open those."""
     features, labels, mark = _files(folder, stem)
-    folder.mkdir(parents=True, exist_ok=True)
     collected: list[np.ndarray] = []
     with replacing(labels) as labels_part, replacing(features) as features_part:
         with features_part.open("wb") as file:

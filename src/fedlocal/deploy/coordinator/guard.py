@@ -10,17 +10,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from fedlocal.flower._flwr import (
-    PROTOBUF_REQUEST_TYPES,
-    ConfirmMessageReceivedRequest,
-    ObjectTree,
-    PullMessagesRequest,
-    PullMessagesResponse,
-    PullObjectRequest,
-    PushMessagesRequest,
-    PushObjectRequest,
-    fleet_router,
-)
+from fedlocal.flower._flwr import coordinator as flwr
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -30,8 +20,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 LARGEST_BODY = 8 * 2**20  # bytes; Flower sends arrays in pieces of 5 MiB
 REMEMBERED = 256  # messages to a site that it may still fetch or answer
 FLEET = {  # the paths of the Fleet API, and what is posted there
-    route.path: PROTOBUF_REQUEST_TYPES["POST", route.path]  # pyright: ignore[reportAttributeAccessIssue]
-    for route in fleet_router.routes
+    route.path: flwr.PROTOBUF_REQUEST_TYPES["POST", route.path]  # pyright: ignore[reportAttributeAccessIssue]
+    for route in flwr.fleet_router.routes
 }
 
 
@@ -41,7 +31,7 @@ class DeliveredMessages:
     def __init__(self) -> None:
         self._of: dict[int, OrderedDict[str, frozenset[str]]] = {}
 
-    def note(self, node: int, response: PullMessagesResponse) -> None:
+    def note(self, node: int, response: flwr.PullMessagesResponse) -> None:
         """Remember what a node was given."""
         messages = self._of.setdefault(node, OrderedDict())
         for tree in response.message_object_trees:
@@ -85,25 +75,25 @@ class SitesOnly:
         if why := self._objection(request):
             await _refuse(send, 403, why)
             return
-        if isinstance(request, PullMessagesRequest):
+        if isinstance(request, flwr.PullMessagesRequest):
             send = self._noting(request.node.node_id, send)
         await self.app(_plain_scope(scope), _again(body, receive), send)
 
     def _objection(self, request: Any) -> str | None:
         """Why a node may not ask this. That it is the node it says it is, Flower checks afterwards."""
-        if isinstance(request, PushMessagesRequest):
+        if isinstance(request, flwr.PushMessagesRequest):
             return self._objection_to_reply(request)
-        if isinstance(request, PullObjectRequest):
+        if isinstance(request, flwr.PullObjectRequest):
             known = self._delivered.has_object(request.node.node_id, request.object_id)
             return None if known else "the object is not part of a message to this node"
-        if isinstance(request, ConfirmMessageReceivedRequest):
+        if isinstance(request, flwr.ConfirmMessageReceivedRequest):
             known = self._delivered.has_message(request.node.node_id, request.message_object_id)
             return None if known else "the message was not sent to this node"
-        if isinstance(request, PushObjectRequest) and not request.session_id:
+        if isinstance(request, flwr.PushObjectRequest) and not request.session_id:
             return "an object must belong to a reply"
         return None
 
-    def _objection_to_reply(self, request: PushMessagesRequest) -> str | None:
+    def _objection_to_reply(self, request: flwr.PushMessagesRequest) -> str | None:
         """A node pushes one reply, in its own name, to a message that it was sent."""
         if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
             return "a request must have one reply"
@@ -129,14 +119,14 @@ class SitesOnly:
                 return
             if events[0].get("status") == 200:
                 content = b"".join(held.get("body", b"") for held in events)
-                self._delivered.note(node, PullMessagesResponse.FromString(content))
+                self._delivered.note(node, flwr.PullMessagesResponse.FromString(content))
             for held in events:
                 await send(held)
 
         return note
 
 
-def _objects(tree: ObjectTree) -> Iterator[str]:
+def _objects(tree: flwr.ObjectTree) -> Iterator[str]:
     yield tree.object_id
     for child in tree.children:
         yield from _objects(child)

@@ -11,14 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from fedlocal.deploy.coordinator.nodes import NodesFile
-from fedlocal.flower._flwr import (
-    HEARTBEAT_DEFAULT_INTERVAL,
-    NOOP_ACCOUNT_NAME,
-    NOOP_FLWR_AID,
-    LinkState,
-    public_key_to_bytes,
-    uses_nist_ec_curve,
-)
+from fedlocal.flower._flwr import coordinator as flwr
 from fedlocal.util.files import write_atomically
 
 log = logging.getLogger("fedlocal")
@@ -27,7 +20,7 @@ log = logging.getLogger("fedlocal")
 class Registration:
     """Registers keys/SITE.pub of every site, also of those that come later, and writes down which node is whose."""
 
-    def __init__(self, state: LinkState, keys: Path, sites: Sequence[str], file: Path):
+    def __init__(self, state: flwr.LinkState, keys: Path, sites: Sequence[str], file: Path):
         self.state, self.keys, self.sites, self.file = state, keys, tuple(sites), file
         self._missing: list[str] | None = None  # what was said last
         self._trouble = ""
@@ -44,7 +37,7 @@ class Registration:
         for site in before.keys() & nodes.keys():
             if before[site] not in nodes.values():  # the site has a new key: its old one is worth nothing
                 with suppress(ValueError):
-                    self.state.delete_node(NOOP_FLWR_AID, before[site])
+                    self.state.delete_node(flwr.NOOP_FLWR_AID, before[site])
         missing = [site for site in self.sites if site not in nodes]
         if missing and missing != self._missing:
             log.info("no key yet of %s; SITE.pub goes to %s", ", ".join(missing), self.keys)
@@ -65,7 +58,9 @@ class Registration:
         if node is not None:
             return node
         try:
-            return self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_DEFAULT_INTERVAL, name=site)
+            return self.state.create_node(
+                flwr.NOOP_FLWR_AID, flwr.NOOP_ACCOUNT_NAME, key, flwr.HEARTBEAT_DEFAULT_INTERVAL, name=site
+            )
         except ValueError:
             raise ValueError(
                 f"coordinator: the key in {self.keys / site}.pub was replaced by another one before; {site} needs a new "
@@ -92,6 +87,6 @@ def _public_key(path: Path) -> bytes:
         key = load_ssh_public_key(path.read_bytes())
     except (ValueError, UnsupportedAlgorithm):
         key = None
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not uses_nist_ec_curve(key):
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not flwr.uses_nist_ec_curve(key):
         raise ValueError(f"coordinator: {path} is not a public key of a site; `fedlocal keys` makes one (SITE.pub)")
-    return public_key_to_bytes(key)
+    return flwr.public_key_to_bytes(key)

@@ -22,22 +22,12 @@ import uvicorn
 from cryptography import x509
 from fastapi import FastAPI
 
-from fedlocal.deploy.coordinator.connection import HOME, write_connection
 from fedlocal.deploy.coordinator.guard import SitesOnly
-from fedlocal.deploy.coordinator.nodes import VARIABLE
+from fedlocal.deploy.coordinator.nodes import HOME, VARIABLE, write_connection
 from fedlocal.deploy.coordinator.registration import Registration
 from fedlocal.deploy.folder import app_port, site_names_of
 from fedlocal.deploy.logging import configure_logging
-from fedlocal.flower._flwr import (
-    FLWR_INTERNAL_GRPC_CONTROL_API,
-    FLWR_INTERNAL_GRPC_FLEET_API,
-    ISOLATION_MODE_SUBPROCESS,
-    TRANSPORT_TYPE_GRPC_RERE,
-    SuperLinkLifespan,
-    SuperLinkLifespanConfig,
-    create_app,
-    load_control_authn_plugin,
-)
+from fedlocal.flower._flwr import coordinator as flwr
 
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
@@ -126,7 +116,7 @@ def run(folder: Path, listeners: Listeners) -> int:
 
 def _prepare_environment(here: Path, listeners: Listeners) -> None:
     """What Flower's programs, which this process starts, are told: nothing leaves this machine by another way."""
-    for name in (FLWR_INTERNAL_GRPC_CONTROL_API, FLWR_INTERNAL_GRPC_FLEET_API):
+    for name in (flwr.FLWR_INTERNAL_GRPC_CONTROL_API, flwr.FLWR_INTERNAL_GRPC_FLEET_API):
         os.environ.pop(name, None)
     os.environ |= {
         "FLWR_HOME": str(here / HOME),
@@ -145,7 +135,7 @@ def _application(database: Path, listeners: Listeners) -> FastAPI:
     ]
     files = [None if path is None else str(path) for path in paths]
     certificates = None if listeners.keys is None else tuple(path.read_bytes() for path in paths if path)
-    config = SuperLinkLifespanConfig(
+    config = flwr.SuperLinkLifespanConfig(
         control_address=f"{LOOPBACK}:0",  # of a gRPC server that is never started
         health_server_address=None,
         host=LOOPBACK,
@@ -153,23 +143,23 @@ def _application(database: Path, listeners: Listeners) -> FastAPI:
         insecure=listeners.keys is None,
         certificates=certificates,  # pyright: ignore[reportArgumentType]
         superexec_auth_secret=None,
-        authn_plugin=load_control_authn_plugin(),
+        authn_plugin=flwr.load_control_authn_plugin(),
         event_log_plugin=None,
         fleet_event_log_plugin=None,
         enable_event_log=False,
         artifact_provider=None,
         enable_supernode_auth=listeners.keys is not None,
-        fleet_api_type=TRANSPORT_TYPE_GRPC_RERE,
+        fleet_api_type=flwr.TRANSPORT_TYPE_GRPC_RERE,
         fleet_api_address=None,
         simulation=False,
         ssl_ca_certfile=files[0],
         ssl_certfile=files[1],
         ssl_keyfile=files[2],
         database=str(database),
-        isolation=ISOLATION_MODE_SUBPROCESS,
+        isolation=flwr.ISOLATION_MODE_SUBPROCESS,
         runtime_dependency_install=False,
     )
-    return create_app(config, SuperLinkLifespan)
+    return flwr.create_app(config, flwr.SuperLinkLifespan)
 
 
 class ListeningServer(uvicorn.Server):

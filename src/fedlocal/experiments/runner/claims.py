@@ -26,6 +26,10 @@ class Verdict:
     def of(cls, claim: str, measured: str, holds: bool) -> "Verdict":
         return cls(claim, measured, HOLDS if holds else FAILS)
 
+    @classmethod
+    def unmeasured(cls, claim: str, why: str) -> "Verdict":
+        return cls(claim, why, UNMEASURED)
+
     def to_json(self) -> dict[str, str]:
         return asdict(self)
 
@@ -62,7 +66,7 @@ def judge(claim: Claim, results: TunedResults) -> Verdict:
     """Return the verdict on one claim."""
     missing = [name for name in (claim.method, *claim.than) if name not in results.methods]
     if missing:
-        return _unmeasured(claim, f"{missing[0]} was not run")
+        return Verdict.unmeasured(claim.text, f"{missing[0]} was not run")
     return CHECKS[claim.check](claim, results)
 
 
@@ -83,7 +87,7 @@ def _reaches(claim: Claim, results: TunedResults) -> Verdict:
     metric, level, within = _need(claim, "metric", "level", "within")
     when = first_round(results.methods[claim.method].curve, metric, level, claim.largest)
     if when is None and results.rounds < within:
-        return _unmeasured(claim, f"not within the {results.rounds} rounds that were run")
+        return Verdict.unmeasured(claim.text, f"not within the {results.rounds} rounds that were run")
     measured = f"{_name(metric)} {_sign(claim)} {level:g} " + (f"from round {when}" if when is not None else "never")
     return Verdict.of(claim.text, measured, when is not None and when < within)
 
@@ -94,7 +98,7 @@ def _never(claim: Claim, results: TunedResults) -> Verdict:
     curve = results.methods[claim.method].curve
     when = first_round(curve, metric, level, claim.largest)
     if when is None and results.rounds < within:
-        return _unmeasured(claim, f"only {results.rounds} rounds were run")
+        return Verdict.unmeasured(claim.text, f"only {results.rounds} rounds were run")
     best = curve[metric].max() if claim.largest else curve[metric].min()
     lasting = "never for good" if when is None else f"from round {when}"
     measured = f"{_name(metric)} {_sign(claim)} {level:g} {lasting}, best {best:.3g} in {results.rounds} rounds"
@@ -145,7 +149,7 @@ def _fastest(claim: Claim, results: TunedResults) -> Verdict:
         f"{'never' if r is None else r} ({name})" for name, r in when.items()
     )
     if all(r is None for r in when.values()):
-        return _unmeasured(claim, f"{measured}, in {results.rounds} rounds")
+        return Verdict.unmeasured(claim.text, f"{measured}, in {results.rounds} rounds")
     faster = all(r is None or (own is not None and own < r) for name, r in when.items() if name != claim.method)
     return Verdict.of(claim.text, measured, own is not None and faster)
 
@@ -160,7 +164,7 @@ def _tuned(claim: Claim, results: TunedResults) -> Verdict:
         [_pair(best[0]), *([" and ".join(map(_pair, best[1:]))] if best[1:] else [])]
     )
     if wanted[0] not in results.grid.client_step_size or wanted[1] not in results.grid.server_step_size:
-        return _unmeasured(claim, f"{measured}; the text's pair is not in the grid that was run")
+        return Verdict.unmeasured(claim.text, f"{measured}; the text's pair is not in the grid that was run")
     when = tuned.diverged.get(tuple(wanted))
     measured += f"; {_pair(wanted)} diverged in round {when:g}" if when is not None else ""
     return Verdict.of(claim.text, measured, any(np.allclose(pair, wanted) for pair in best))
@@ -172,7 +176,7 @@ def _inside_grid(claim: Claim, results: TunedResults) -> Verdict:
     text = (results.text_grid.client_step_size, results.text_grid.server_step_size)
     measured = "best " + ", ".join(f"{_pair(pair)} {name}" for name, pair in pairs.items())
     if min(results.grid.client_step_size) >= min(text[0]):
-        return _unmeasured(claim, f"{measured}; --grid wide looks beyond the grid")
+        return Verdict.unmeasured(claim.text, f"{measured}; --grid wide looks beyond the grid")
     inside = all(min(w) <= v <= max(w) for pair in pairs.values() for v, w in zip(pair, text, strict=True))
     return Verdict.of(claim.text, measured, inside)
 
@@ -182,14 +186,14 @@ def _compared(claim: Claim, results: TunedResults, slower: bool) -> Verdict:
     metric, level, other = _need(claim, "metric", "level", "other")
     others = results.results_of(other)
     if others is None or claim.method not in others.methods:
-        return _unmeasured(claim, f"run {other} with the same options first")
+        return Verdict.unmeasured(claim.text, f"run {other} with the same options first")
     here = first_round(results.methods[claim.method].curve, metric, level, claim.largest)
     before = first_round(others.methods[claim.method].curve, metric, level, claim.largest)
     measured = (
         f"rounds until {_name(metric)} {_sign(claim)} {level:g}: {_or_never(here)}, on {other} {_or_never(before)}"
     )
     if here is None and before is None:
-        return _unmeasured(claim, measured)
+        return Verdict.unmeasured(claim.text, measured)
     late, early = (here, before) if slower else (before, here)
     return Verdict.of(claim.text, measured, early is not None and (late is None or late > early))
 
@@ -213,10 +217,6 @@ def _need(claim: Claim, *names: str) -> tuple[Any, ...]:
     if missing:
         raise ValueError(f"run: the claim {claim.text!r} needs {missing[0]!r}")
     return tuple(getattr(claim, name) for name in names)
-
-
-def _unmeasured(claim: Claim, why: str) -> Verdict:
-    return Verdict(claim.text, why, UNMEASURED)
 
 
 def _name(metric: str) -> str:

@@ -24,7 +24,10 @@ def problem_of(name: str, *, seed: int = 0, clients: int | None = None) -> Abstr
         64
     """
     settings = load(name, "paper")
-    return _module(settings).make_problem(settings, seed=seed, clients=clients)
+    problem = _module(settings).make_problem(settings, seed=seed, clients=clients)
+    if clients not in (None, problem.num_clients):
+        raise ValueError(f"problem_of: {name} has {problem.num_clients} clients, got {clients}")
+    return problem
 
 
 def regularizer_of(name: str, *, seed: int = 0) -> Regularizer:

@@ -9,8 +9,7 @@ from rich.markup import escape
 
 from fedlocal.experiments.runner.claims import Verdict
 from fedlocal.experiments.runner.configuration import GridName, Scale, load, recorded
-from fedlocal.experiments.runner.outcome import StudyOutcome
-from fedlocal.experiments.runner.store import FINISHED, Store
+from fedlocal.experiments.runner.store import FINISHED, Store, StudyOutcome
 from fedlocal.experiments.studies import study_of
 from fedlocal.report.tables import table
 

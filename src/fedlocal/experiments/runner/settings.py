@@ -1,8 +1,12 @@
 """Settings that several kinds of studies share. Unknown keys are errors, so a misspelt override is refused."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+
+from fedlocal.experiments.runner.methods import CompositeLabel
+from fedlocal.simulation.plan import Weights
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -86,3 +90,29 @@ class StudySettings(StrictModel):
         if len(set(seeds)) < len(seeds):
             raise ValueError("seeds must differ from each other")
         return seeds
+
+
+class TunedStudySettings(StudySettings):
+    """The runs, the rule that chooses the best pair, and what is shown."""
+
+    methods: Annotated[list[CompositeLabel], Field(min_length=1)]
+    grid: StepSizeGrid
+    rounds: PositiveInt
+    eval_every: PositiveInt
+    clients_per_round: PositiveInt
+    batch_size: PositiveInt
+    local_epochs: PositiveInt
+    weights: Weights
+    score: ScoreRule
+    panels: list[Panel]
+    columns: list[str]  # of the table
+    claims: list[Claim]
+
+    def refuse_unmeasured(self, measured: Sequence[str]) -> None:
+        """Raise a ValueError if score, table, panels or claims name a column that the history does not have."""
+        columns = ["loss", "objective", *measured]
+        named = [self.score.metric, *self.columns, *(panel.column for panel in self.panels)]
+        named += [claim.metric for claim in self.claims if claim.metric is not None]
+        for name in named:
+            if name not in columns:
+                raise ValueError(f"{name!r} is not measured; there are: {', '.join(columns)}")

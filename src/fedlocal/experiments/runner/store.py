@@ -4,11 +4,13 @@ import io
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fedlocal.experiments.runner.claims import Verdict
 from fedlocal.experiments.runner.configuration import load, recorded
 from fedlocal.util.files import check_writable, write_atomically
 from fedlocal.util.progress import ProgressBar
@@ -16,6 +18,20 @@ from fedlocal.util.provenance import provenance_record
 
 FINISHED = "report.json"
 INSTEAD = "give --directory a folder that can be written"
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """All measurements, the table, a verdict per claim, and functions that draw the figures."""
+
+    history: pd.DataFrame
+    table: pd.DataFrame
+    verdicts: list[Verdict]
+    figures: Mapping[str, Callable[[Path], None]]  # file name without suffix -> function that draws into a file
+    notes: list[str] = field(default_factory=list)  # lines above the table
+    numbers: Mapping[str, float] = field(default_factory=dict)  # single numbers of the report, such as the optimum
+    results: pd.DataFrame | None = None  # one row per run, for results.csv
+    extra: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # further tables to keep, by name
 
 
 class Store:

@@ -1,7 +1,7 @@
 """Run methods with all pairs of step sizes and take the best pair of each: shared by the studies of composite methods."""
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +12,14 @@ from fedlocal.core import AbstractProblem, Params, Regularizer
 from fedlocal.experiments.runner.claims import TunedMethod, TunedResults
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.runner.methods import composite_method
-from fedlocal.experiments.runner.settings import StepSizeGrid
+from fedlocal.experiments.runner.settings import StepSizeGrid, TunedStudySettings
 from fedlocal.experiments.runner.store import Store
-from fedlocal.experiments.runner.tuned_settings import TunedStudySettings
-from fedlocal.metrics import Metric
+from fedlocal.metrics import Metric, measure_point
 from fedlocal.report.figures import COLORS, legend_below, panels, plain_log_scale
 from fedlocal.simulation import DivergenceWarning, sweep
+from fedlocal.simulation.plan import Weights
 from fedlocal.simulation.sweeps.result import score_groups
+from fedlocal.solvers import centralized
 
 TIE = 1e-9  # scores that differ by less are the same
 PAIR = ["client_step_size", "server_step_size"]
@@ -30,7 +31,14 @@ class CompositeObjective(NamedTuple):
 
     problem: AbstractProblem
     regularizer: Regularizer
-    metrics: Sequence[Metric | Callable[[Params], Any]]
+    metrics: Sequence[Metric]
+
+    def optimum(self, weights: Weights) -> tuple[dict[str, Any], Params]:
+        """Return the numbers of the centralised solution, which `optimum` marks in the figures, and the solution."""
+        solution = centralized(self.problem, self.regularizer, weights=weights)
+        kkt, gap = solution.certificate.kkt_residual, solution.certificate.duality_gap
+        measured = measure_point(self.problem, self.metrics, solution.x)
+        return {"objective": solution.objective, **measured, "kkt_residual": kkt, "duality_gap": gap}, solution.x
 
 
 def options(settings: TunedStudySettings) -> dict[str, Any]:

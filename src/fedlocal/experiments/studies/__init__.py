@@ -4,7 +4,7 @@ To add a kind: copy a folder and add its row to `KINDS`. A folder holds
 
 - `settings.py`: a subclass of `StudySettings`;
 - `study.py`: `run_study(settings, store) -> StudyOutcome`;
-- `figures.py` and `claims.py`: what draws its figures and judges its claims, if it has its own;
+- `figures.py` and `claims.py`: what draws its figures and judges its claims, where that is too long for `study.py`;
 - `problem.py`: `make_problem(settings, *, seed, clients) -> AbstractProblem`, and if needed `make_regularizer(settings, *, seed)`
   and `make_start(settings)`, if all its runs share one problem;
 - one TOML file per experiment.
@@ -27,8 +27,7 @@ from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 from fedlocal.experiments.studies.speedup.settings import SpeedupSettings
 
 if TYPE_CHECKING:
-    from fedlocal.experiments.runner.outcome import StudyOutcome
-    from fedlocal.experiments.runner.store import Store
+    from fedlocal.experiments.runner.store import Store, StudyOutcome
 
 KINDS: dict[str, type[StudySettings]] = {
     "curse": CurseSettings,

@@ -7,13 +7,13 @@ import numpy as np
 from flwr.app import Message
 
 from fedlocal.flower.checks.assessment import Assessment, unlike_the_others
-from fedlocal.flower.checks.known_sites import KnownSites
 from fedlocal.flower.checks.limits import Limits
 from fedlocal.flower.checks.repetitions import Repetitions
 from fedlocal.flower.checks.replies import BEYOND, IDLE, SUSPICIOUS, Check, ExpectedReply, SortedReplies, compared
 from fedlocal.flower.coordinator.run_log import EventLog
 from fedlocal.flower.coordinator.schedule import Schedule
 from fedlocal.flower.coordinator.server_state import Coordinator
+from fedlocal.flower.coordinator.site_registry import KnownSites
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.serialization import Payload
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import LocalMethod, Params
-from fedlocal.flower.checks.loss_bounds import LossBounds
+from fedlocal.flower.checks.site_moments import LossBounds
 from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.messages.serialization import Payload
 from fedlocal.methods.minibatch_sgd import GradientSum

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Message, MetricRecord, RecordDict
 
-from fedlocal.flower._flwr import aggregate_metricrecords
+from fedlocal.flower._flwr.messages import aggregate_metricrecords
 from fedlocal.flower.checks.aggregation import change_norms
 from fedlocal.flower.checks.site_moments import AWAY
 from fedlocal.flower.messages import records

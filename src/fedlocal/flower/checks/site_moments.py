@@ -1,7 +1,7 @@
 """SiteMoments: what sites say of their columns before the first round, checked, compared and merged."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -9,17 +9,26 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedlocal.data.moments import Moments, Scaling
-from fedlocal.flower._flwr import ErrorCode
-from fedlocal.flower.checks.loss_bounds import LossBounds
+from fedlocal.flower._flwr.messages import ErrorCode
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.grids import PollingGrid
 from fedlocal.flower.messages.records import CONFIG
 
-AWAY = (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 LARGEST = 1e150  # of a mean or deviation: squares of larger numbers overflow
 FAR = 5.0  # deviations between a site's mean and that of the others
 OTHER_UNIT = 8.0  # ratio of deviations
 FEW = 10  # values of which a mean and a deviation say little
+
+
+class LossBounds(NamedTuple):
+    """Bounds of a row's loss as a function of its score, and the strength of the l2 penalty inside F."""
+
+    slope: float | None  # largest absolute first derivative; None where it has no bound
+    curvature: float  # largest second derivative
+    l2: float = 0.0
+
+
+AWAY = (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 News = list[tuple[str, str]]  # names of sites, and what of them
 
 

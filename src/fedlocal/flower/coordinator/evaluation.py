@@ -14,7 +14,7 @@ from fedlocal.core import Params, Regularizer
 from fedlocal.flower.checks.assessment import SUMS, Assessment
 from fedlocal.flower.checks.examiner import Examiner
 from fedlocal.flower.coordinator.certificate import DualPoint, Means, dual_point, residual
-from fedlocal.flower.coordinator.questions import QuestionWriter
+from fedlocal.flower.coordinator.schedule import QuestionWriter
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.grids import PollingGrid
 from fedlocal.flower.messages.records import WEIGHT

@@ -4,8 +4,8 @@ import logging
 
 from flwr.serverapp import Grid
 
-from fedlocal.flower.checks.known_sites import KnownSites
 from fedlocal.flower.coordinator.run_log import EventLog
+from fedlocal.flower.coordinator.site_registry import KnownSites
 from fedlocal.flower.messages.text import LONGEST, clean
 
 MOST_LINES = 60  # of the table of columns on the screen
@@ -56,8 +56,7 @@ class Preparation:
         for site, left in sorted(self.registry.states_left.items()):
             if left < states:
                 log.warning("%s answers %d more questions by its policy; all rounds would ask %d", site, left, states)
-        for site, what in self.moments.odd_curvatures():
-            self.events.add(done, site, what)
+        self.events.add_all(done, self.moments.odd_curvatures())
         rows = ", ".join(f"{site} {count}" for site, count in sorted(self.registry.examples.items()))
         log.info("rows: %s; a round counts with %d of %d sites", rows, self.least, self.registry.size)
         if self.moments.total is None:
@@ -68,8 +67,7 @@ class Preparation:
             log.info("%s", clean(line, 4 * LONGEST))
         if len(table) > MOST_LINES:
             log.info("and %d further columns; sites.csv has all of them", len(table) - MOST_LINES)
-        for site, what in self.moments.odd(columns):
-            self.events.add(done, site, what)
+        self.events.add_all(done, self.moments.odd(columns))
 
     def _ask_moments(self, grid: Grid, nodes: dict[str, int], done: int) -> None:
         columns = self.sites.columns()
@@ -77,6 +75,6 @@ class Preparation:
         self._report(self.moments.ask(grid, nodes, self.registry.examples, width, self.timeout), done)
 
     def _report(self, news: list[tuple[str, str]], done: int) -> None:
-        for site, what in news:
-            self.events.add(done, site, what)
+        self.events.add_all(done, news)
+        for site, _ in news:
             self.registry.mark_unreachable(site)

@@ -1,11 +1,12 @@
 """RunLog: history and events of a run. A checkpoint keeps them, beside the method's state."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedlocal.flower.checks.known_sites import KnownSites
 from fedlocal.flower.coordinator.server_state import Coordinator
+from fedlocal.flower.coordinator.site_registry import KnownSites
 from fedlocal.flower.messages.text import clean
 from fedlocal.simulation.checkpoint import Checkpoint, fingerprint
 
@@ -32,6 +33,11 @@ class EventLog(list[Event]):
         event = Event(done + 1, clean(site), clean(what))  # some of it comes from another machine
         log.warning("%s", event)
         self.append(event)
+
+    def add_all(self, done: int, news: Iterable[tuple[str, str]]) -> None:
+        """Add what happened to some sites."""
+        for site, what in news:
+            self.add(done, site, what)
 
     def to_json(self) -> list[dict[str, Any]]:
         return [asdict(event) for event in self]

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedlocal.flower.checks.site_moments import AWAY
+from fedlocal.flower.checks.site_moments import AWAY, LossBounds, SiteMoments
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.grids import comes_from
 from fedlocal.flower.messages.model_signature import ModelSignature
@@ -245,3 +246,33 @@ def _introduction(message: Message) -> tuple[str, int, ModelSignature, str]:
     if not isinstance(fingerprint, str) or len(fingerprint) > LONGEST_NAME:
         raise ValueError(f"{site} gives no proper fingerprint of its data")
     return site, examples, ModelSignature.read(site, config), fingerprint
+
+
+@dataclass(frozen=True)
+class KnownSites:
+    """The sites of a run, with what they said of their data before the first round and what is known of their losses."""
+
+    registry: SiteRegistry
+    moments: SiteMoments = field(default_factory=SiteMoments)
+    bounds: LossBounds | None = None  # of the losses of rows
+
+    def rows(self, site: str) -> int:
+        """Return the number of rows that a site connected with."""
+        return self.registry.examples[site]
+
+    def columns(self) -> list[str] | None:
+        """Return the names of the columns, where sites give them."""
+        return None if self.registry.signature is None else self.registry.signature.columns
+
+    def second_moments(self, site: str) -> np.ndarray | None:
+        """Return (d,) mean squares of a site's scaled columns, or None where they are not known."""
+        known = self.moments.total is not None and site in self.moments.of
+        return self.moments.second_moments(site, self.rows(site)) if known else None
+
+    def mean_second_moments(self, sites: Sequence[str], weights: str) -> np.ndarray | None:
+        """Return the mean of `second_moments` over these sites, by rows for "examples" and equally for "uniform"."""
+        parts: list[Any] = [self.second_moments(site) for site in sites]
+        if not parts or any(part is None for part in parts):
+            return None
+        rows = [self.rows(site) if weights == "examples" else 1 for site in sites]
+        return np.average(np.stack(parts), axis=0, weights=rows)

@@ -19,19 +19,17 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedlocal.core import LocalMethod, Params
 from fedlocal.data.moments import Scaling
-from fedlocal.flower._flwr import aggregate_metricrecords
+from fedlocal.flower._flwr.messages import aggregate_metricrecords
 from fedlocal.flower.checks.aggregation import AGGREGATES
 from fedlocal.flower.checks.examiner import Examiner
-from fedlocal.flower.checks.known_sites import KnownSites
-from fedlocal.flower.checks.loss_bounds import LossBounds
 from fedlocal.flower.checks.replies import mean_of_common, stacked
+from fedlocal.flower.checks.site_moments import LossBounds
 from fedlocal.flower.coordinator.evaluation import Convergence, Evaluator
 from fedlocal.flower.coordinator.preparation import Preparation
-from fedlocal.flower.coordinator.questions import QuestionWriter
 from fedlocal.flower.coordinator.run_log import RunLog
-from fedlocal.flower.coordinator.schedule import Schedule
+from fedlocal.flower.coordinator.schedule import QuestionWriter, Schedule
 from fedlocal.flower.coordinator.server_state import Coordinator
-from fedlocal.flower.coordinator.site_registry import SiteRegistry
+from fedlocal.flower.coordinator.site_registry import KnownSites, SiteRegistry
 from fedlocal.flower.coordinator.waiting import Quorum, SlowSites, TooFewSites
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.grids import PollingGrid
@@ -39,8 +37,9 @@ from fedlocal.flower.messages.records import EXAMPLES, WEIGHT
 from fedlocal.flower.messages.serialization import Payload
 from fedlocal.flower.site.app import CERTIFICATE
 from fedlocal.methods import method_spec
-from fedlocal.methods.step_size import with_step_size
+from fedlocal.methods.table import with_step_size
 from fedlocal.simulation.checkpoint import fingerprint
+from fedlocal.simulation.plan import Sampling, Weights
 from fedlocal.util import checks, serialization
 
 OWNER = "Strategy"
@@ -83,7 +82,7 @@ class Strategy(FedAvg):
         local_epochs: int | None = None,
         batch_size: int | None = None,
         clients_per_round: int | None = None,
-        weights: str = "uniform",
+        weights: Weights = "uniform",
         seed: int = 0,
         min_clients: int | None = None,
         patience: float = 600.0,
@@ -100,17 +99,8 @@ class Strategy(FedAvg):
         )
         self.use(checks.instance(OWNER, "method", method, LocalMethod))
         self.sites = KnownSites(SiteRegistry(OWNER, sites, nodes), bounds=loss_bounds)
-        self.schedule = Schedule.make(
-            OWNER,
-            rounds=rounds,
-            sites=self.sites.registry.size,
-            local_steps=local_steps,
-            local_epochs=local_epochs,
-            batch_size=batch_size,
-            clients_per_round=clients_per_round,
-            weights=weights,
-            seed=seed,
-        )
+        sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
+        self.schedule = Schedule.make(OWNER, rounds, self.sites.registry.size, sampling)
         per_round = self.schedule.clients_per_round
         self.min_clients_given = min_clients is not None
         least = max(1, per_round - 1) if min_clients is None else min_clients

@@ -71,7 +71,7 @@ class Quorum:
             if late:
                 raise self._too_few(len(online), time.monotonic() - began)
             self._absence.wait()
-        self._report(done, self.registry.agree())
+        self.events.add_all(done, self.registry.agree())
         self.registry.send_notices(grid)
         if len(self.registry.online(grid)) < self.least:
             raise self._too_few(len(self.registry.online(grid)), time.monotonic() - began)
@@ -115,12 +115,8 @@ class Quorum:
         return False
 
     def _online(self, grid: Grid, done: int) -> dict[str, int]:
-        self._report(done, self.registry.update(grid))
+        self.events.add_all(done, self.registry.update(grid))
         return self.registry.online(grid)
-
-    def _report(self, done: int, news: list[tuple[str, str]]) -> None:
-        for site, what in news:
-            self.events.add(done, site, what)
 
     def _wait_or_stop(self, deadline: Deadline, there: int) -> None:
         if deadline.exceeded():

@@ -10,13 +10,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedlocal.flower._flwr import (
-    SUPERLINK_NODE_ID,
-    ErrorCode,
-    TaskIdentity,
-    get_all_nested_objects,
-    inflate_object_from_contents,
-)
+from fedlocal.flower._flwr import messages as flwr
 
 log = logging.getLogger("fedlocal")
 FIRST_WAIT, LONGEST_WAIT = 0.01, 0.5  # seconds between two questions for replies
@@ -78,7 +72,7 @@ class PollingGrid(Grid):
 def comes_from(reply: Message, node: int) -> bool:
     """Return True if a reply is this node's, or says in Flower's name that there is none."""
     source = reply.metadata.src_node_id
-    return source == node or (source == SUPERLINK_NODE_ID and reply.has_error())
+    return source == node or (source == flwr.SUPERLINK_NODE_ID and reply.has_error())
 
 
 class InProcess(Grid):
@@ -97,7 +91,8 @@ class InProcess(Grid):
             node: Context(run, node, {"site": name, **config}, RecordDict(), dict(run_config or {}))
             for node, (name, config) in enumerate(sites.items(), start=1)
         }
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, SUPERLINK_NODE_ID, 0  # of what is sent
+        sender = flwr.TaskIdentity  # of what is sent
+        sender.run_id, sender.node_id, sender.task_id = run, flwr.SUPERLINK_NODE_ID, 0
         self.waiting: dict[str, Message] = {}
         self.sent: list[bytes] = []  # everything that left a site
 
@@ -135,18 +130,18 @@ class InProcess(Grid):
     def _answer(self, message: Message) -> Message:
         context = self.contexts.get(message.metadata.dst_node_id)
         if context is None:
-            return Message(Error(ErrorCode.NODE_UNAVAILABLE, "node not available"), reply_to=message)
+            return Message(Error(flwr.ErrorCode.NODE_UNAVAILABLE, "node not available"), reply_to=message)
         try:
             return self.app(message, context)
         except Exception as error:  # of a modifier: as between machines, the server hears of it
             reason = f"{type(error).__name__}; the log of the site says more"
             log.exception("%s: the message was not answered", context.node_config["site"])
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+            return Message(Error(flwr.ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
 
 def _through_bytes(message: Message) -> tuple[Message, list[bytes]]:
     """Return a message as it arrives on the other side, and the bytes that were sent."""
-    contents = {name: thing.deflate() for name, thing in get_all_nested_objects(message).items()}
-    copy = cast(Message, inflate_object_from_contents(message.object_id, dict(contents)))
+    contents = {name: thing.deflate() for name, thing in flwr.get_all_nested_objects(message).items()}
+    copy = cast(Message, flwr.inflate_object_from_contents(message.object_id, dict(contents)))
     copy.metadata.__dict__["_message_id"] = message.metadata.message_id or message.object_id
     return copy, list(contents.values())

@@ -49,24 +49,24 @@ def from_record(record: ArrayRecord) -> dict[str, np.ndarray]:
 
 def only_arrays(content: RecordDict) -> dict[str, np.ndarray]:
     """Return the arrays of a message that must hold one record of them."""
-    if len(content.array_records) != 1:
-        raise ValueError(f"{len(content.array_records)} records of arrays, not one")
-    return from_record(next(iter(content.array_records.values())))
+    return from_record(_only(content.array_records, "arrays"))
 
 
 def only_config(content: RecordDict) -> dict[str, Any]:
     """Return the plain values of a message that must hold one record of them."""
-    if len(content.config_records) != 1:
-        raise ValueError(f"{len(content.config_records)} records of plain values, not one")
-    return dict(next(iter(content.config_records.values())).items())
+    return dict(_only(content.config_records, "plain values").items())
 
 
 def only_metrics(content: RecordDict) -> dict[str, float]:
     """Return the numbers of a message that must hold one record of them."""
-    if len(content.metric_records) != 1:
-        raise ValueError(f"{len(content.metric_records)} records of numbers, not one")
-    numbers = dict(next(iter(content.metric_records.values())).items())
+    numbers = dict(_only(content.metric_records, "numbers").items())
     lists = [name for name, value in numbers.items() if isinstance(value, list)]
     if lists:
         raise ValueError(f"{lists[0]} is a list, not a number")
-    return numbers  # pyright: ignore[reportReturnType]
+    return numbers
+
+
+def _only(records: Mapping[str, Any], what: str) -> Any:
+    if len(records) != 1:
+        raise ValueError(f"{len(records)} records of {what}, not one")
+    return next(iter(records.values()))

@@ -6,8 +6,7 @@ from typing import Any
 import equinox as eqx
 
 from fedlocal.core import AbstractProblem
-from fedlocal.simulation.plan import Plan
-from fedlocal.simulation.sampling import Sampling
+from fedlocal.simulation.plan import Plan, Sampling
 
 FORMAT = 1
 PREFIX = "settings."

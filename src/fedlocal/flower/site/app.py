@@ -12,15 +12,14 @@ from flwr.clientapp import ClientApp
 from fedlocal import metrics
 from fedlocal.core import AbstractProblem, Memory, Params
 from fedlocal.data.moments import Moments
-from fedlocal.flower._flwr import ErrorCode, Mod
+from fedlocal.flower._flwr.messages import ErrorCode, Mod
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.records import ARRAYS, CONFIG, EXAMPLES, METRICS, WEIGHT
 from fedlocal.flower.messages.text import clean, traceback_of
 from fedlocal.flower.site import rows
-from fedlocal.flower.site.agreement import Agreement
 from fedlocal.flower.site.audit import CURVATURE, EVALUATE, HELLO, MOMENTS, TRAIN, SiteRecord
 from fedlocal.flower.site.certificate_sums import CONJUGATE, KINDS, conjugate_mean, optimality
-from fedlocal.flower.site.policy import Policy, Refused
+from fedlocal.flower.site.policy import Agreement, Policy, Refused
 from fedlocal.flower.site.question import Question, parameters_of
 from fedlocal.flower.site.site import ProblemForNode, Site, policy_of, site_name, state_of
 from fedlocal.flower.site.timed_round import local_round

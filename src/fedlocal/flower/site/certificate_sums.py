@@ -57,30 +57,20 @@ def _gradient(problem: AbstractProblem, x: Params) -> Params:
     return problem.full_gradient(x, jnp.zeros((), jnp.int32))
 
 
-def _mean(problem: Any) -> PooledMean:
-    n = problem.data.num_examples
-    return PooledMean(problem, jnp.full(n, 1 / n))
-
-
-def _slopes(problem: Any, x: Params, examples: tuple[Any, ...]) -> jax.Array:
-    features, targets = examples
-    return problem.score_loss.slope(problem.scores(x, features), targets)
-
-
 @jax.jit
 def _slope_sums(problem: Any, x: Params) -> tuple[jax.Array, jax.Array]:
     def sums(examples: tuple[Any, ...], weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-        u = _slopes(problem, x, examples)
+        u = problem.slopes(x, examples)
         return jnp.sum(weights * jnp.maximum(u, 0)), jnp.sum(weights * u**2)
 
-    return _mean(problem)(sums)
+    return PooledMean.of_equal(problem)(sums)
 
 
 @jax.jit
 def _conjugates(problem: Any, x: Params, factors: jax.Array) -> jax.Array:
     def sums(examples: tuple[Any, ...], weights: jax.Array) -> jax.Array:
-        u = _slopes(problem, x, examples)
+        u = problem.slopes(x, examples)
         u = jnp.where(u > 0, factors[0], factors[1]) * u - factors[2]
         return jnp.sum(weights * problem.score_loss.conjugate(u, examples[1]))
 
-    return _mean(problem)(sums)
+    return PooledMean.of_equal(problem)(sums)

@@ -136,15 +136,13 @@ def _row_sums(problem: DataProblem, x: Params) -> tuple[jax.Array, jax.Array, ja
         norms = _gradient_norms(problem, x, examples)
         return jnp.sum(weights * losses), jnp.sum(weights * norms), jnp.sum(weights * norms**2)
 
-    n = problem.data.num_examples
-    return PooledMean(problem, jnp.full(n, 1 / n))(sums)
+    return PooledMean.of_equal(problem)(sums)
 
 
 def _gradient_norms(problem: DataProblem, x: Params, examples: tuple[Any, ...]) -> jax.Array:
     """(B,) norms of the gradients of the rows' losses."""
     if isinstance(problem, LinearProblem):
-        features, targets = examples
-        slopes = problem.score_loss.slope(problem.scores(x, features), targets)
+        features, slopes = examples[0], problem.slopes(x, examples)
         values = features.values if isinstance(features, SparseRows) else features
         squares = jnp.sum(values.reshape(values.shape[0], -1) ** 2, axis=1) + problem.intercept
         return jnp.sqrt(jnp.sum(slopes.reshape(slopes.shape[0], -1) ** 2, axis=1) * squares)
@@ -164,8 +162,7 @@ def curvature(problem: AbstractProblem) -> float:
     assert isinstance(problem, LinearProblem)
     features, n = problem.data.arrays[0], problem.data.num_examples
     if isinstance(features, SparseMatrix):
-        parts = (np.asarray(features.values, np.float64), np.asarray(features.columns), np.asarray(features.row_starts))
-        matrix: Any = scipy.sparse.csr_array(parts, shape=features.shape)
+        matrix: Any = features.to_scipy().astype(np.float64)
     else:
         matrix = np.asarray(features, np.float64).reshape(n, -1)
     if problem.intercept:

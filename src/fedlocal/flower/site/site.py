@@ -18,9 +18,8 @@ from fedlocal.core import AbstractProblem, Params
 from fedlocal.data.moments import Moments, Scaling
 from fedlocal.flower.messages.round_settings import RoundSettings
 from fedlocal.flower.site import rows
-from fedlocal.flower.site.agreement import Agreement
 from fedlocal.flower.site.audit import SiteRecord
-from fedlocal.flower.site.policy import Policy, Refused
+from fedlocal.flower.site.policy import Agreement, Policy, Refused
 from fedlocal.simulation.plan import Draws, Plan
 
 MOMENTS = "moments."  # of the columns over all sites, in a question

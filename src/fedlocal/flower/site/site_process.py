@@ -20,22 +20,7 @@ from typing import Any
 import httpx
 from flwr.app import Context, Error, Message, MessageType
 
-from fedlocal.flower._flwr import (
-    AcquireTaskRequest,
-    ErrorCode,
-    HeartbeatSender,
-    RetryInvoker,
-    RuntimeHttpClient,
-    RuntimeTokenHttpInterceptor,
-    RuntimeVersionHttpInterceptor,
-    SendTaskHeartbeatRequest,
-    SubStatus,
-    TaskType,
-    exponential,
-    pull_task_input,
-    push_message,
-    push_task_output,
-)
+from fedlocal.flower._flwr import site as flwr
 from fedlocal.flower.messages.text import traceback_of
 
 POLL_SECONDS = 0.2
@@ -82,7 +67,7 @@ def serve(app: Answer, address: str, going: Callable[[], bool]) -> None:
     tasks = _client(address, tries=1)
     while going():
         try:
-            task = tasks.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+            task = tasks.AcquireTask(flwr.AcquireTaskRequest(supported_task_types=[flwr.TaskType.CLIENT_APP]))
         except Exception:  # the SuperNode is busy, or ending: `going` tells
             time.sleep(POLL_SECONDS)
             continue
@@ -98,11 +83,11 @@ def _answer(app: Answer, address: str, token: str) -> None:
 
     In a thread of its own, for a message of a run that was killed may never arrive whole, and Flower waits for it for hours.
     """
-    client = _client(address, 5, RuntimeTokenHttpInterceptor(token))
-    heartbeat = HeartbeatSender(lambda: _send_heartbeat(client))
+    client = _client(address, 5, flwr.RuntimeTokenHttpInterceptor(token))
+    heartbeat = flwr.HeartbeatSender(lambda: _send_heartbeat(client))
     heartbeat.start()
     try:
-        message, context, _, _ = pull_task_input(client)
+        message, context, _, _ = flwr.pull_task_input(client)
         try:
             is_short = message.metadata.message_type.startswith(MessageType.QUERY)  # a site at work stays answerable
             with nullcontext() if is_short else ONE_AT_A_TIME:
@@ -110,9 +95,9 @@ def _answer(app: Answer, address: str, token: str) -> None:
         except Exception as error:
             log.error("the message was not answered\n%s", traceback_of(error))
             reason = f"{type(error).__name__}; the log of the site says more"
-            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
-        push_message(client, reply, context)
-        push_task_output(client, context, SubStatus.COMPLETED, "")
+            reply = Message(Error(flwr.ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+        flwr.push_message(client, reply, context)
+        flwr.push_task_output(client, context, flwr.SubStatus.COMPLETED, "")
     except Exception:
         log.exception("a message was lost")  # the coordinator goes on without it
     finally:
@@ -120,17 +105,17 @@ def _answer(app: Answer, address: str, token: str) -> None:
         client.close()
 
 
-def _send_heartbeat(client: RuntimeHttpClient) -> bool:
+def _send_heartbeat(client: flwr.RuntimeHttpClient) -> bool:
     """Report that a message is being worked on. (Flower's own function ends the process when the coordinator's run has ended.)"""
     with suppress(httpx.HTTPError):
-        client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+        client.SendTaskHeartbeat(flwr.SendTaskHeartbeatRequest())
     return True
 
 
-def _client(address: str, tries: int, *more: Any) -> RuntimeHttpClient:
-    interceptors = [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), *more]
-    retries = RetryInvoker(lambda: exponential(max_delay=2), httpx.TransportError, tries, None)
-    return RuntimeHttpClient.from_server_address(
+def _client(address: str, tries: int, *more: Any) -> flwr.RuntimeHttpClient:
+    interceptors = [flwr.RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), *more]
+    retries = flwr.RetryInvoker(lambda: flwr.exponential(max_delay=2), httpx.TransportError, tries, None)
+    return flwr.RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=True,  # it does not leave this machine
         root_certificates=None,

@@ -17,10 +17,10 @@ from fedlocal.simulation.checkpoint import Checkpoint, fingerprint
 from fedlocal.simulation.driver import Saver, drive, resume
 from fedlocal.simulation.engines import EngineName
 from fedlocal.simulation.kernels.engine import CORES
+from fedlocal.simulation.plan import Sampling, Weights
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import DivergenceWarning
-from fedlocal.simulation.run import Run
-from fedlocal.simulation.sampling import Sampling, Weights
+from fedlocal.simulation.run import Run, RunArguments
 from fedlocal.simulation.sweeps.batches import CellGroup, outputs
 from fedlocal.simulation.sweeps.grid import PLAIN, Grid, combinations, groups_of, method_of, stack, table_of
 from fedlocal.simulation.sweeps.result import SweepResult
@@ -73,19 +73,10 @@ def sweep(
     cells = combinations(grid)
     methods = [method_of(method, cell) for cell in cells]
     sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
+    asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average)
     groups = []
     for members in groups_of(methods):
-        run = Run.make(
-            problem,
-            methods[members[0]],
-            sampling=sampling,
-            rounds=rounds,
-            eval_every=eval_every,
-            x0=x0,
-            metrics=metrics,
-            average=average,
-            owner="sweep",
-        )
+        run = Run.make("sweep", problem, methods[members[0]], asked)
         groups.append(CellGroup.make(run, methods, members, engine))
     run, table = groups[0].run, table_of(cells)
     engines = ", ".join(dict.fromkeys(group.engine for group in groups))

@@ -7,37 +7,20 @@ import numpy as np
 
 from fedlocal.solvers.fista import inverse_curvature, next_momentum, probe_length
 from fedlocal.solvers.lbfgs import minimize_lbfgs
-from fedlocal.solvers.newton.penalties import Penalty
-from fedlocal.solvers.newton.stopping import Callback, FitResult, StoppingRule, fit_at
-from fedlocal.solvers.newton.weighted_sums import WeightedSums
+from fedlocal.solvers.newton.stopping import FitResult, PenalizedSums
 
 CHECK_EVERY = 20  # rounds between two certificates
 GROWTH = 1.02  # of an accepted step size
 
 
-def gradient_rounds(
-    sums: WeightedSums,
-    penalty: Penalty,
-    x: np.ndarray,
-    b: np.ndarray,
-    *,
-    rule: StoppingRule,
-    max_iter: int,
-    callback: Callback,
-) -> FitResult:
-    """Minimise the sums's loss plus the penalty: L-BFGS where the penalty is smooth, else accelerated proximal gradient."""
-    return (_lbfgs if penalty.smooth else _accelerated)(sums, penalty, x, b, rule, max_iter, callback)
+def gradient_rounds(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
+    """Minimise the loss plus the penalty: L-BFGS where the penalty is smooth, else accelerated proximal gradient."""
+    return (_lbfgs if task.penalty.smooth else _accelerated)(task, x, b, max_iter)
 
 
-def _lbfgs(
-    sums: WeightedSums,
-    penalty: Penalty,
-    x: np.ndarray,
-    b: np.ndarray,
-    rule: StoppingRule,
-    max_iter: int,
-    callback: Callback,
-) -> FitResult:
+def _lbfgs(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
+    sums, penalty = task.sums, task.penalty
+
     def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
         x_now, b_now = z[: x.size].reshape(x.shape), z[x.size :]
         scores = sums.scores(x_now, b_now)
@@ -50,24 +33,16 @@ def _lbfgs(
     z, spent, precision = np.concatenate([x.ravel(), b]), 0, 1e-3
     while True:
         # the gap is not what L-BFGS looks at: ask it for smaller and smaller gradients until the gap is small
-        z, iterations = minimize_lbfgs(value_and_gradient, z, max_iter - spent, precision * rule.gradient)
+        z, iterations = minimize_lbfgs(value_and_gradient, z, max_iter - spent, precision * task.rule.gradient)
         spent, precision = spent + iterations, precision / 10
-        fit = fit_at(sums, penalty, z[: x.size].reshape(x.shape), z[x.size :], rule, spent)
-        callback("gradient", fit.certificate, fit.x)
+        fit = task.fit_at(z[: x.size].reshape(x.shape), z[x.size :], spent, "gradient")
         if fit.converged or spent >= max_iter or precision < 1e-16:
             return fit
 
 
-def _accelerated(
-    sums: WeightedSums,
-    penalty: Penalty,
-    x: np.ndarray,
-    b: np.ndarray,
-    rule: StoppingRule,
-    max_iter: int,
-    callback: Callback,
-) -> FitResult:
+def _accelerated(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
     """Beck and Teboulle (2009) with restarts; the intercepts are at their best at every point where a gradient is taken."""
+    sums = task.sums
 
     def evaluate(x: np.ndarray, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         b, scores = sums.best_intercept(sums.scores(x, b), b)
@@ -77,10 +52,10 @@ def _accelerated(
     y, theta = x, 1.0
     value, g, b = evaluate(y, b)
     step = _first_step(evaluate, y, g, b)
-    fit = fit_at(sums, penalty, x, b, rule, 0)
+    fit = task.fit_at(x, b, 0)
     for iteration in range(1, max_iter + 1):
         while True:
-            new = penalty.prox(y - step * g, step)
+            new = task.penalty.prox(y - step * g, step)
             move = new - y
             new_value, new_g, new_b = evaluate(new, b)
             length2 = float(np.sum(move**2))
@@ -95,8 +70,7 @@ def _accelerated(
         value, g, b = (new_value, new_g, b) if momentum == 0 else evaluate(y, b)
         step *= GROWTH
         if iteration % CHECK_EVERY == 0 or iteration == max_iter or length2 == 0:
-            fit = fit_at(sums, penalty, x, b, rule, iteration)
-            callback("gradient", fit.certificate, fit.x)
+            fit = task.fit_at(x, b, iteration, "gradient")
             if fit.converged or length2 == 0:
                 break
     return fit

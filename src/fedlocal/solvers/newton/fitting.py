@@ -13,7 +13,7 @@ from fedlocal.solvers.newton.iteration import prox_newton
 from fedlocal.solvers.newton.local_method import EVALUATIONS, LocalOptions, local_rounds
 from fedlocal.solvers.newton.penalties import penalty_of
 from fedlocal.solvers.newton.separation import no_finite_optimum
-from fedlocal.solvers.newton.stopping import Callback, FitResult, StoppingRule
+from fedlocal.solvers.newton.stopping import Callback, FitResult, PenalizedSums, StoppingRule
 from fedlocal.solvers.newton.weighted_sums import Communication, WeightedSums
 
 Start = tuple[np.ndarray, np.ndarray]  # weights (d, outputs) and intercepts (outputs,)
@@ -111,13 +111,13 @@ class FittingProblem:
             options: how the fit is done.
             callback: called with the phase, the certificate and the weights at each evaluation.
         """
-        penalty = penalty_of(psi, shape)
+        task = PenalizedSums(self.sums, penalty_of(psi, shape), self.rule, callback)
         if options.local is not None and isinstance(psi, Regularizer):
-            fit = local_rounds(self, psi, shape, start, options.local, callback)
+            fit = local_rounds(task, self.sites, psi, shape, start, options.local)
             if fit.converged or not options.finish:
                 return fit
             start = fit.x, fit.b
-        return prox_newton(self.sums, penalty, *start, rule=self.rule, max_iter=options.max_iter, callback=callback)
+        return prox_newton(task, *start, options.max_iter)
 
     def zero_strength(self, norm: Regularizer | Separable, shape: tuple[int, ...]) -> float:
         """Return the smallest strength at which strength * norm leaves no weights: the gauge of the gradient without weights.
@@ -128,9 +128,8 @@ class FittingProblem:
             norm: a norm of strength one, or one of weights that have to be positive.
             shape: of the weights, as the norm sees them.
         """
-        b = np.zeros(self.sums.loss.outputs)
-        _, scores = self.sums.best_intercept(np.zeros((len(self.sums.targets), len(b))), b)
-        return penalty_of(norm, shape).gauge(-self.sums.gradient(self.sums.weighted_slopes(scores)))
+        slopes = self.sums.weighted_slopes(self.sums.scores_without_weights())
+        return penalty_of(norm, shape).gauge(-self.sums.gradient(slopes))
 
     def has_no_optimum(self, psi: Regularizer | Separable, shape: tuple[int, ...], fit: FitResult) -> bool:
         """True if a fit shows that no finite weights minimise the loss plus psi."""

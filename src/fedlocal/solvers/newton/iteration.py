@@ -7,8 +7,7 @@ import numpy as np
 from fedlocal.solvers.newton.first_order import gradient_rounds
 from fedlocal.solvers.newton.model_step import minimize_model
 from fedlocal.solvers.newton.penalties import Penalty
-from fedlocal.solvers.newton.stopping import Callback, FitResult, StoppingRule, certificate_at
-from fedlocal.solvers.newton.weighted_sums import WeightedSums
+from fedlocal.solvers.newton.stopping import FitResult, PenalizedSums
 
 ALL = 512  # weights up to which the curvature of all of them is asked for
 NEW = 64, 1024  # least and most weights that join a working set at once, otherwise as many as are in it
@@ -29,16 +28,7 @@ class _Point(NamedTuple):
     scores: np.ndarray  # (n, outputs)
 
 
-def prox_newton(
-    sums: WeightedSums,
-    penalty: Penalty,
-    x: np.ndarray,
-    b: np.ndarray,
-    *,
-    rule: StoppingRule,
-    max_iter: int,
-    callback: Callback,
-) -> FitResult:
+def prox_newton(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
     r"""Minimise sum_i w_i loss_i(x, b) + psi(x) from (x, b).
 
     An iteration: the sites send the gradient g; the server chooses a working set W, the weights that are not zero and those
@@ -48,27 +38,28 @@ def prox_newton(
     curvature then. Where a full step was too long, the next model is more careful (`ScoreLoss.majorizer_curvature`).
     Reference: Lee, Sun and Saunders (2014). Differs from it: working sets, free intercepts, careful models.
     """
-    x, b, scores = _start(sums, penalty, x, b, rule)
+    sums, penalty, rule = task.sums, task.penalty, task.rule
+    x, b, scores = _start(task, x, b)
     iterations, rests, caution = 0, 0, CAUTION
     while True:
         slopes = sums.weighted_slopes(scores)
         g = sums.gradient(slopes)
         sums.sent.exchange(1, g.size + 1)
-        found = certificate_at(sums, penalty, x, scores, slopes, g)
-        callback("newton", found, x)
+        found = task.certificate(x, scores, slopes, g)
+        task.callback("newton", found, x)
         at_rest = rests > RESTS  # the last digits of the objective: a larger gap has to do
         if rule.reached(found) or iterations >= max_iter or at_rest:
             return FitResult(x, b, found, iterations, rule.reached(found, SLACK if at_rest else 1.0))
         chosen = _working_set(penalty, x, g)
         if chosen is None:
-            return gradient_rounds(sums, penalty, x, b, rule=rule, max_iter=FIRST_ORDER * max_iter, callback=callback)
+            return gradient_rounds(task, x, b, FIRST_ORDER * max_iter)
         while True:
             matrix, free = sums.curvature(scores, chosen, caution)
             v = minimize_model(matrix, free, g.ravel()[chosen], x.ravel()[chosen], penalty, rule.precision(found))
             change = np.zeros(x.size)
             change[chosen] = v - x.ravel()[chosen]
             bend = float(change[chosen] @ matrix @ change[chosen]) / 2
-            step = _step(sums, penalty, _Point(x, b, scores), g, change.reshape(x.shape), bend)
+            step = _step(task, _Point(x, b, scores), g, change.reshape(x.shape), bend)
             stuck, rests = caution == 1 and not step.moved, rests + step.at_rest
             # less careful after a step that the model foresaw well, more after one that it did not
             if step.moved and step.foreseen > 0.75:
@@ -81,14 +72,15 @@ def prox_newton(
         (x, b, scores), iterations, rests = step.end, iterations + 1, RESTS + 1 if stuck else rests
 
 
-def _start(sums: WeightedSums, penalty: Penalty, x: np.ndarray, b: np.ndarray, rule: StoppingRule) -> _Point:
+def _start(task: PenalizedSums, x: np.ndarray, b: np.ndarray) -> _Point:
     """Where to begin: at the given weights, unless no weights at all are better."""
+    sums, penalty = task.sums, task.penalty
     if np.isfinite(x).all() and np.isfinite(b).all():
         x, none = x if penalty.violation(x) == 0 else penalty.prox(x, 0.0), np.zeros_like(x)
         with np.errstate(over="ignore", invalid="ignore"):  # what a diverged method left
             b, scores = sums.best_intercept(sums.scores(x, b), b)
             objective = sums.value(scores) + penalty.value(x)
-        if penalty.violation(none) > 0 or objective <= rule.value + penalty.value(none):
+        if penalty.violation(none) > 0 or objective <= task.rule.value + penalty.value(none):
             return _Point(x, b, scores)
     x = penalty.prox(np.zeros_like(x), 0.0)
     return _Point(x, *sums.best_intercept(sums.scores(x, np.zeros_like(b)), np.zeros_like(b)))
@@ -114,9 +106,9 @@ class _Step(NamedTuple):
     at_rest: bool  # True if a decrease cannot be seen any more
 
 
-def _step(sums: WeightedSums, penalty: Penalty, point: _Point, g: np.ndarray, change: np.ndarray, bend: float) -> _Step:
+def _step(task: PenalizedSums, point: _Point, g: np.ndarray, change: np.ndarray, bend: float) -> _Step:
     """A full step, a half or a quarter of it, if the objective falls enough; `bend` is half the model's curvature along it."""
-    x, b, scores = point
+    sums, penalty, (x, b, scores) = task.sums, task.penalty, point
     along = np.asarray(sums.features @ change)
     value, psi = sums.value(scores), penalty.value(x)
     promised = float(np.sum(g * change)) + penalty.value(x + change) - psi

@@ -1,7 +1,7 @@
 """Rounds of a local method on the sites' losses, until the certificate is good enough or the rounds are used up."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,9 @@ from fedlocal.losses import ScoreLoss
 from fedlocal.methods.table import ROWS, MethodArguments, method_row
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.simulation import simulate
-from fedlocal.solvers.newton.penalties import penalty_of
-from fedlocal.solvers.newton.stopping import Callback, FitResult, fit_at
+from fedlocal.solvers.newton.stopping import FitResult, PenalizedSums
 from fedlocal.solvers.newton.weighted_sums import WeightedSums
 from fedlocal.util.linalg import krylov_top
-
-if TYPE_CHECKING:
-    from fedlocal.solvers.newton.fitting import FittingProblem
 
 METHODS = tuple(row.key for row in ROWS if row.largest_step is not None)
 SMOOTH = tuple(row.key for row in ROWS if not row.composite)  # they take no regulariser
@@ -74,26 +70,26 @@ class LocalOptions:
 
 
 def local_rounds(
-    problem: "FittingProblem",
+    task: PenalizedSums,
+    sites: np.ndarray,
     regularizer: Regularizer,
     shape: tuple[int, ...],
     start: tuple[np.ndarray, np.ndarray],
     options: LocalOptions,
-    callback: Callback,
 ) -> FitResult:
     """Run rounds of a local method until the certificate is good enough or the rounds are used up.
 
     Args:
-        problem: the examples of all sites, and when to stop.
+        task: the examples of all sites with the penalty, and when to stop; its callback is told every evaluation.
+        sites: (n,) number of each example's site.
         regularizer: psi of the weights.
         shape: of the weights, as the regulariser sees them.
         start: weights (d, outputs) and intercepts (outputs,).
         options: the method and its settings.
-        callback: called with "local", the certificate and the weights after each evaluation.
     """
-    sums, sites, penalty = problem.sums, problem.sites, penalty_of(regularizer, shape)
+    sums = task.sums
     every = -(-options.rounds // EVALUATIONS)
-    last = fit_at(sums, penalty, *start, problem.rule, 0)
+    last = task.fit_at(*start, 0)
 
     def is_good_enough(row: dict[str, float], params: Params) -> bool:
         nonlocal last
@@ -102,8 +98,7 @@ def local_rounds(
             sums.sent.exchange(numbers, numbers)
         x = np.asarray(params["weights"]).reshape(-1, sums.loss.outputs)
         with np.errstate(over="ignore", invalid="ignore"):  # it may have diverged
-            last = fit_at(sums, penalty, x, np.asarray(params.get("intercept", start[1])), problem.rule, done)
-        callback("local", last.certificate, x)
+            last = task.fit_at(x, np.asarray(params.get("intercept", start[1])), done, "local")
         return last.converged
 
     order, sizes = np.argsort(sites, kind="stable"), np.bincount(sites)

@@ -37,10 +37,9 @@ class StoppingRule:
 
     @classmethod
     def of(cls, sums: WeightedSums, tol: float) -> "StoppingRule":
-        b = np.zeros(sums.loss.outputs)
-        _, scores = sums.best_intercept(np.zeros((len(sums.targets), len(b))), b)
+        scores = sums.scores_without_weights()
         slopes = sums.weighted_slopes(scores)
-        sums.sent.exchange(1, 1 + 2 * sums.width * len(b))
+        sums.sent.exchange(1, 1 + 2 * sums.width * sums.loss.outputs)
         sizes = np.asarray(abs(sums.features).T @ np.abs(slopes))  # what rounding of the gradient is relative to
         value = sums.value(scores)
         unit = np.sqrt(2 * sums.loss.curvature_bound * value) if sums.loss.quadratic else 1.0  # of the slopes
@@ -66,34 +65,43 @@ class StoppingRule:
         return float(np.clip(0.1 * ratio**1.5, 1e-15, 1e-2))
 
 
-def certificate_at(
-    sums: WeightedSums, penalty: Penalty, x: np.ndarray, scores: np.ndarray, weighted_slopes: np.ndarray, g: np.ndarray
-) -> Certificate:
-    """The certificate of weights x whose intercepts are at their best; g is the gradient with respect to the weights."""
-    objective = sums.value(scores) + penalty.value(x)
-    slope = weighted_slopes.sum(axis=0) if sums.intercept else np.zeros(1)
-    residual = float(np.hypot(norm(x - penalty.prox(x - g, 1.0)), norm(slope)))
-    violation = penalty.violation(x)
-    gauge = penalty.gauge(-g)
-    if not np.isfinite(gauge):
-        because = "the conjugate of this penalty is finite at the origin or on a cone only"
-        return Certificate(objective, residual, violation, None, because)
-    quadratic = sums.loss.quadratic
-    sums.sent.exchange(2, 4 if quadratic else 1)  # scales down, sums of slopes and means of the conjugates up
-    u = sums.slopes(scores)
-    squares, products = (sums.weights @ u[:, 0] ** 2, sums.weights @ (u[:, 0] * sums.targets)) if quadratic else (0, 0)
-    scales = dual_scales(sums.loss, gauge, squares, products)
-    bounds = [-sums.conjugate(scale * u) - penalty.conjugate(-scale * g) for scale in scales]
-    return Certificate(objective, residual, violation, objective - max(bounds))
+@dataclass(frozen=True)
+class PenalizedSums:
+    """What an optimiser minimises, sum_i w_i loss_i(x, b) + psi(x), when it stops and whom it tells."""
 
+    sums: WeightedSums
+    penalty: Penalty
+    rule: StoppingRule
+    callback: Callback
 
-def fit_at(
-    sums: WeightedSums, penalty: Penalty, x: np.ndarray, b: np.ndarray, rule: StoppingRule, iterations: int
-) -> FitResult:
-    """Weights x with their best intercepts, and the certificate there."""
-    b, scores = sums.best_intercept(sums.scores(x, b), b)
-    slopes = sums.weighted_slopes(scores)
-    g = sums.gradient(slopes)
-    sums.sent.exchange(x.size, g.size)
-    found = certificate_at(sums, penalty, x, scores, slopes, g)
-    return FitResult(x, b, found, iterations, rule.reached(found))
+    def certificate(self, x: np.ndarray, scores: np.ndarray, weighted_slopes: np.ndarray, g: np.ndarray) -> Certificate:
+        """The certificate of weights x whose intercepts are at their best; g is the gradient with respect to the weights."""
+        sums, penalty = self.sums, self.penalty
+        objective = sums.value(scores) + penalty.value(x)
+        slope = weighted_slopes.sum(axis=0) if sums.intercept else np.zeros(1)
+        residual = float(np.hypot(norm(x - penalty.prox(x - g, 1.0)), norm(slope)))
+        violation = penalty.violation(x)
+        gauge = penalty.gauge(-g)
+        if not np.isfinite(gauge):
+            because = "the conjugate of this penalty is finite at the origin or on a cone only"
+            return Certificate(objective, residual, violation, None, because)
+        sums.sent.exchange(
+            2, 4 if sums.loss.quadratic else 1
+        )  # scales down, sums of slopes and means of the conjugates up
+        u, squares, products = sums.slopes(scores), 0, 0
+        if sums.loss.quadratic:
+            squares, products = sums.weights @ u[:, 0] ** 2, sums.weights @ (u[:, 0] * sums.targets)
+        scales = dual_scales(sums.loss, gauge, squares, products)
+        bounds = [-sums.conjugate(scale * u) - penalty.conjugate(-scale * g) for scale in scales]
+        return Certificate(objective, residual, violation, objective - max(bounds))
+
+    def fit_at(self, x: np.ndarray, b: np.ndarray, iterations: int, phase: str | None = None) -> FitResult:
+        """Weights x with their best intercepts, and the certificate there, which the callback is told in a phase."""
+        b, scores = self.sums.best_intercept(self.sums.scores(x, b), b)
+        slopes = self.sums.weighted_slopes(scores)
+        g = self.sums.gradient(slopes)
+        self.sums.sent.exchange(x.size, g.size)
+        found = self.certificate(x, scores, slopes, g)
+        if phase is not None:
+            self.callback(phase, found, x)
+        return FitResult(x, b, found, iterations, self.rule.reached(found))

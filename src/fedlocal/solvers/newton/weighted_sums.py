@@ -156,6 +156,11 @@ class WeightedSums:
             b, scores, slopes = b - step, scores - step, moved
         return b, scores
 
+    def scores_without_weights(self) -> np.ndarray:
+        """The scores (n, outputs) of the best intercepts alone."""
+        b = np.zeros(self.loss.outputs)
+        return self.best_intercept(np.zeros((len(self.targets), len(b))), b)[1]
+
     def _best_of_one(self, scores: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`best_intercept` for one output; a sum over several outputs needs Newton steps in several dimensions."""
         first = True

@@ -5,24 +5,9 @@ from dataclasses import dataclass
 
 from fedlocal.core import LocalMethod
 from fedlocal.methods.table import METHODS, MethodArguments, MethodRow
+from fedlocal.theory.bounds import fed_ac, fed_ac_convex, fed_avg
 from fedlocal.theory.bounds.bound import Bound, BoundFn, Constants, Setting, tightest
 from fedlocal.theory.bounds.composite import composite_small_step_bound, fed_dual_avg_bounded_gradient_bound
-from fedlocal.theory.bounds.fed_ac import (
-    fed_ac_one_bound,
-    fed_ac_two_bound,
-    fed_ac_two_third_order_bound,
-    minibatch_ac_sgd_bound,
-)
-from fedlocal.theory.bounds.fed_ac_convex import (
-    fed_ac_one_convex_bound,
-    fed_ac_two_convex_bound,
-    fed_ac_two_third_order_convex_bound,
-)
-from fedlocal.theory.bounds.fed_avg import (
-    fed_avg_convex_bound,
-    fed_avg_strongly_convex_third_order_bound,
-    fed_avg_third_order_bound,
-)
 from fedlocal.theory.bounds.minibatch import minibatch_sgd_bound
 
 
@@ -65,32 +50,32 @@ SMOOTH = (
         METHODS["fed_ac_one"],
         "fl.methods.FedAc.one(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, "
         "local_steps={local_steps})",
-        ((fed_ac_one_bound, 1.0), (fed_ac_one_convex_bound, 1.0)),
+        ((fed_ac.fed_ac_one_bound, 1.0), (fed_ac_convex.fed_ac_one_convex_bound, 1.0)),
     ),
     Family(
         METHODS["fed_ac_two"],
         "fl.methods.FedAc.two(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, "
         "local_steps={local_steps})",
         (
-            (fed_ac_two_bound, 1.0),
-            (fed_ac_two_third_order_bound, 1.0),
-            (fed_ac_two_convex_bound, 1.0),
-            (fed_ac_two_third_order_convex_bound, 1.0),
+            (fed_ac.fed_ac_two_bound, 1.0),
+            (fed_ac.fed_ac_two_third_order_bound, 1.0),
+            (fed_ac_convex.fed_ac_two_convex_bound, 1.0),
+            (fed_ac_convex.fed_ac_two_third_order_convex_bound, 1.0),
         ),
     ),
     Family(
         METHODS["fed_avg"],
         "fl.methods.FedAvg(client_step_size={step_size:.6g})",
         (
-            (fed_avg_convex_bound, 0.25),
-            (fed_avg_third_order_bound, 0.5),
-            (fed_avg_strongly_convex_third_order_bound, 0.25),
+            (fed_avg.fed_avg_convex_bound, 0.25),
+            (fed_avg.fed_avg_third_order_bound, 0.5),
+            (fed_avg.fed_avg_strongly_convex_third_order_bound, 0.25),
         ),
     ),
     Family(
         METHODS["minibatch_ac_sgd"],
         "fl.methods.MinibatchAcSGD(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g})",
-        ((minibatch_ac_sgd_bound, 1.0),),
+        ((fed_ac.minibatch_ac_sgd_bound, 1.0),),
     ),
     Family(
         METHODS["minibatch_sgd"],

@@ -12,7 +12,7 @@ from fedlocal.core import AbstractProblem, Batch, Params, Regularizer, Zero
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import smooth_part_of
-from fedlocal.solvers.dense import feature_matrix, fits
+from fedlocal.solvers.gathered import feature_matrix, fits
 from fedlocal.theory.advice.local_model import LocalModel
 
 LARGEST = 1000  # parameters up to which all eigenvectors of the Hessian are used

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Params, Scalar
-from fedlocal.simulation.plan import Plan
-from fedlocal.simulation.sampling import Sampling
+from fedlocal.simulation.plan import Plan, Sampling
 from fedlocal.util import checks
 
 NUMBERS_AT_ONCE = 1 << 23  # largest number of floats that a chunk of repeats holds in memory

@@ -7,18 +7,25 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from fedlocal.core import AbstractProblem, MirrorMap, Params, Regularizer
-from fedlocal.problems import Oracle
+from fedlocal.problems import MLP, Oracle
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.smooth_part import client_weights, point
 from fedlocal.theory.bounds.bound import Constants
+from fedlocal.theory.constants.gradient_samples import GradientSampler
 from fedlocal.theory.constants.linear import linear_constants
 from fedlocal.theory.constants.linear_model import MODELS
 from fedlocal.theory.constants.optimum import endpoint_constants, solve_endpoints
-from fedlocal.theory.constants.oracle import is_piecewise, is_quadratic, piecewise_constants, quadratics_constants
-from fedlocal.theory.constants.sampled import sampled_constants
-from fedlocal.theory.constants.types import ConstantValue, EstimationTask, ProblemConstants, Region
+from fedlocal.theory.constants.oracle import (
+    is_piecewise,
+    is_quadratic,
+    oracle_noise,
+    piecewise_constants,
+    quadratics_constants,
+)
+from fedlocal.theory.constants.types import FULL, HOMOGENEOUS, ConstantValue, EstimationTask, ProblemConstants, Region
 from fedlocal.util import checks
 
 LETTERS = {
@@ -35,6 +42,7 @@ LETTERS = {
     "mirror_distance": "sqrt(D_h)",
 }
 PATH = 5  # number of points from x0 to x* at which the local constants are measured
+POINTS = 16  # sampled points, including those of the path
 
 
 class ConstantRow(NamedTuple):
@@ -180,3 +188,34 @@ def _largest_norm(psi: Regularizer | None, x: Params) -> float:
 
 def _written(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
+
+
+def sampled_constants(task: EstimationTask) -> ProblemConstants:
+    """Return all constants of a problem of which only gradients are known."""
+    sampler, problem, path = GradientSampler(task), task.problem, task.path
+    points = [*path, *(_random_point(task) for _ in range(POINTS - len(path)))]
+    rows = [sampler.at(x) for x in points]
+    how = f"largest of {POINTS} points {task.region} and {len(sampler.groups)} clients, not a bound"
+    found = {name: ConstantValue(max(row[name] for row in rows), how, False) for name in rows[0]}
+    local: dict[str, float | None] = {name: max(row[name] for row in rows[: len(path)]) for name in rows[0]}
+    if isinstance(problem, Oracle):
+        found |= oracle_noise(task)
+        local |= {name: found[name].value for name in ("noise", "fourth_moment")}
+    if task.batch_size is None:
+        found |= {"noise": FULL, "fourth_moment": FULL}
+    if len(sampler.every) == 1:
+        found["heterogeneity"] = HOMOGENEOUS
+    found["strong_convexity"] = ConstantValue(0.0, "not known; 0 is right for every convex F", False)
+    local["strong_convexity"] = 0.0
+    if isinstance(problem, MLP):
+        found["third_order"] = ConstantValue(None, "rectifiers have no continuous Hessian", False)
+        local["third_order"] = None
+    warning = "no formula for this kind of problem: its constants are the largest sampled, not bounds"
+    return ProblemConstants(found, local, [warning])
+
+
+def _random_point(task: EstimationTask) -> Params:
+    center, unravel = ravel_pytree(jax.tree.map(jnp.asarray, task.region.solution))
+    step = task.rng.standard_normal(center.size)
+    length = task.region.radius * task.rng.random() / np.linalg.norm(step)
+    return unravel(center + length * step)

@@ -13,9 +13,14 @@ import optax
 from fedlocal.core import AbstractProblem, Params
 from fedlocal.problems import Oracle
 from fedlocal.problems.data_problem import DataProblem, cast_like
-from fedlocal.theory.constants.client_gradients import distances_from_mean, gradient_norms
-from fedlocal.theory.constants.client_groups import ClientGroup, group_clients, sample_groups
-from fedlocal.theory.constants.gradient_moments import batch_moments
+from fedlocal.theory.constants.client_groups import (
+    ClientGroup,
+    batch_moments,
+    distances_from_mean,
+    gradient_norms,
+    group_clients,
+    sample_groups,
+)
 from fedlocal.theory.constants.types import EstimationTask
 
 CLIENTS = 8  # largest number of sampled groups of clients

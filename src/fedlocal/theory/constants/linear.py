@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from fedlocal.theory.constants.client_groups import ClientGroup, sample_groups
-from fedlocal.theory.constants.gradient_moments import batch_moments, fourth_moment
+from fedlocal.theory.constants.client_groups import ClientGroup, batch_moments, fourth_moment, sample_groups
 from fedlocal.theory.constants.linear_measurements import measure_along_path, separates
 from fedlocal.theory.constants.linear_model import LinearModel
 from fedlocal.theory.constants.types import FULL, HOMOGENEOUS, ConstantValue, EstimationTask, ProblemConstants, Region

@@ -7,8 +7,7 @@ import numpy as np
 
 from fedlocal.core import Params
 from fedlocal.losses import SoftmaxLoss
-from fedlocal.theory.constants.client_groups import ClientGroup
-from fedlocal.theory.constants.gradient_moments import batch_moments
+from fedlocal.theory.constants.client_groups import ClientGroup, batch_moments
 from fedlocal.theory.constants.linear_model import LinearModel
 from fedlocal.util.linalg import krylov_top, least_eigenvalue
 

@@ -35,8 +35,7 @@ class LinearModel:
         self.example_weights = data.example_weights(p)
         self._wide = True  # True if the matrix has its column of ones and is in float64
         if isinstance(features, SparseMatrix):
-            parts = [np.asarray(a) for a in (features.values, features.columns, features.row_starts)]
-            matrix = scipy.sparse.csr_array((parts[0].astype(np.float64), *parts[1:]), shape=features.shape)
+            matrix = features.to_scipy().astype(np.float64)
             ones = scipy.sparse.csr_array(np.ones((self.count, self.first)))
             self._matrix: Any = scipy.sparse.csr_array(scipy.sparse.hstack([ones, matrix])) if self.first else matrix
         else:

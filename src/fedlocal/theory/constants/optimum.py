@@ -14,8 +14,7 @@ from fedlocal.problems import MLP, Oracle
 from fedlocal.solvers import ConvergenceWarning, Solution, centralized
 from fedlocal.solvers.certificates import certify
 from fedlocal.solvers.reference import ITERATIONS
-from fedlocal.theory.constants.client_gradients import distances_from_mean
-from fedlocal.theory.constants.client_groups import group_clients
+from fedlocal.theory.constants.client_groups import distances_from_mean, group_clients
 from fedlocal.theory.constants.linear_measurements import optimum_heterogeneity
 from fedlocal.theory.constants.linear_model import MODELS, LinearModel
 from fedlocal.theory.constants.types import ConstantValue

@@ -9,8 +9,7 @@ from jax.flatten_util import ravel_pytree
 from fedlocal.core import AbstractProblem
 from fedlocal.problems import Oracle
 from fedlocal.problems.oracle import normal_draw, piecewise_value, quadratic_value
-from fedlocal.theory.constants.client_gradients import distances_from_mean, gradient_norms
-from fedlocal.theory.constants.client_groups import group_clients
+from fedlocal.theory.constants.client_groups import distances_from_mean, gradient_norms, group_clients
 from fedlocal.theory.constants.gradient_samples import DRAWS, GradientSampler
 from fedlocal.theory.constants.linear import affine_heterogeneity
 from fedlocal.theory.constants.types import FULL, SAME, ConstantValue, EstimationTask, ProblemConstants

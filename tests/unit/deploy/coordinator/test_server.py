@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 from fedlocal.cli import app as cli
 from fedlocal.deploy import configure_logging, site_nodes
 from fedlocal.deploy.app import write_app
-from fedlocal.deploy.coordinator.connection import HOME, read_connection, write_connection
-from fedlocal.deploy.coordinator.nodes import NodesFile
+from fedlocal.deploy.coordinator.nodes import HOME, NodesFile, read_connection, write_connection
 from fedlocal.deploy.coordinator.registration import Registration
 from fedlocal.deploy.coordinator.server import Listeners, _listen
 from fedlocal.deploy.files import files_app

@@ -11,7 +11,7 @@ from fedlocal.experiments.runner import tuning
 from fedlocal.experiments.runner.claims import TunedMethod
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.runner.methods import COMPOSITE, composite_method
-from fedlocal.experiments.runner.tuned_settings import TunedStudySettings
+from fedlocal.experiments.runner.settings import TunedStudySettings
 
 PSI = fl.regularizers.L1(0.3)
 EXPECTED = {

@@ -13,9 +13,9 @@ import fedlocal as fl
 from fedlocal import experiments
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.studies.discrepancy import study
-from fedlocal.experiments.studies.discrepancy.claims import verdicts
 from fedlocal.experiments.studies.discrepancy.lemmas import RUNS, over_seeds, potential_bound
 from fedlocal.experiments.studies.discrepancy.settings import DiscrepancySettings
+from fedlocal.experiments.studies.discrepancy.study import verdicts
 from fedlocal.theory import Setting
 from fedlocal.theory.bounds.fed_ac_stability import fed_ac_one_perturbed_bound
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from fedlocal import experiments
 from fedlocal.experiments.runner.claims import FAILS, HOLDS
 from fedlocal.experiments.runner.configuration import load
-from fedlocal.experiments.studies.femnist.claims import feasible
 from fedlocal.experiments.studies.femnist.problem import HandwritingTask
 from fedlocal.experiments.studies.femnist.settings import FemnistSettings
+from fedlocal.experiments.studies.femnist.study import feasible
 from fedlocal.metrics import Evaluation
 
 over = pytest.mark.parametrize

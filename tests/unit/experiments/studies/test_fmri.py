@@ -21,9 +21,9 @@ from fedlocal.cli import app
 from fedlocal.data import registry
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.studies.fmri import figures, study
-from fedlocal.experiments.studies.fmri.claims import in_region
 from fedlocal.experiments.studies.fmri.problem import FmriTask, RegularizedLoss
 from fedlocal.experiments.studies.fmri.settings import FmriSettings, RegionClaim
+from fedlocal.experiments.studies.fmri.study import in_region
 
 SMALL = ["rounds=6", "eval_every=2", "scatter.rounds=[2, 6]", "strength=0.05", 'methods=["FedDualAvg", "FedMiD"]']
 SMALL += ["grid.client_step_size=[0.1]", "grid.server_step_size=[0.5, 1.0]", "baseline_step_sizes=[0.1, 1.0]"]

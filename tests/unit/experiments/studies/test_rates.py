@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedlocal import experiments
 from fedlocal.experiments.runner.configuration import load
-from fedlocal.experiments.studies.rates import claims, fits, study
+from fedlocal.experiments.studies.rates import claims, study
 from fedlocal.experiments.studies.rates.cases import CASES, SHARP, RateCase
 from fedlocal.experiments.studies.rates.errors import (
     NoisyCoordinate,
@@ -138,7 +138,7 @@ def planted(shift: float = 0.0) -> pd.DataFrame:
 
 
 def test_planted_exponents_are_found_and_judged():
-    table: Any = fits.exponents(planted())
+    table: Any = claims.exponents(planted())
     np.testing.assert_allclose(table["measured"], table["text"], atol=1e-9)
     strong = table["of"] == "1/(mu gamma K)"
     assert table["assumption"][strong].str.endswith("mu > 0").all()
@@ -146,22 +146,22 @@ def test_planted_exponents_are_found_and_judged():
     assert (table["raw"] > table["text"] + 0.05)[strong].all()
     np.testing.assert_allclose((table["text"] * (1 - table["reach"]))[strong], table["raw"][strong], atol=1e-9)
     assert {v.outcome for v in claims.about_exponents(table)} == {"holds"}
-    slower = claims.about_exponents(fits.exponents(planted(shift=0.2)))
+    slower = claims.about_exponents(claims.exponents(planted(shift=0.2)))
     assert {v.outcome for v in slower} == {"does not hold"}
-    faster = [v.outcome for v in claims.about_exponents(fits.exponents(planted(shift=-0.2)))]
+    faster = [v.outcome for v in claims.about_exponents(claims.exponents(planted(shift=-0.2)))]
     wanted = ["does not hold" if case.claim == SHARP else "holds" for case in CASES]
     assert faster == wanted
 
 
 def test_verdicts_say_what_was_measured_in_the_place_of_rounds():
-    for case, verdict in zip(CASES, claims.about_exponents(fits.exponents(planted())), strict=True):
+    for case, verdict in zip(CASES, claims.about_exponents(claims.exponents(planted())), strict=True):
         assert ("1/(mu gamma K) in the place of R" in verdict.claim) == case.strong
         assert ("; raw: " in verdict.measured and "mu gamma K R grows like R^" in verdict.measured) == case.strong
 
 
 def test_methods_are_compared_by_rounds_themselves():
     """A step size so small that FedAc's error falls with R like FedAvg's, whatever its exponent of 1/(mu gamma K)."""
-    table: Any = fits.exponents(planted())
+    table: Any = claims.exponents(planted())
     assert {v.outcome for v in claims.about_methods(table)} == {"holds"}
     slow = table.assign(raw=np.where(table["term"] == "overhead", -1.0, table["raw"]))
     assert {v.outcome for v in claims.about_methods(slow)} == {"does not hold"}
@@ -183,7 +183,7 @@ def test_rounds_needed_is_where_the_error_is_twice_the_smallest():
         for name, power in (("FedAvg", 1.0), ("FedAc-I", 1 / 3))
         for m in (8, 64, 512)
     ]
-    needed = fits.rounds_needed(pd.concat(frames))
+    needed = claims.rounds_needed(pd.concat(frames))
     assert needed["rounds"].tolist() == pytest.approx([4.0, 32.0, 256.0, 1.0, 2.0, 4.0])
     verdict = claims.about_speedup(needed)
     assert verdict.outcome == "holds"
@@ -198,14 +198,14 @@ def test_statistical_terms_are_those_of_the_text(name: str):
     case = next(c for c in CASES if c[:3] == (name, "FedAvg", "statistical"))
     found = measured(case)
     found = found.assign(rounds=found["rounds"] / found["reach"]) if case.strong else found
-    slopes, _ = fits.slopes(found, ["clients", "local_steps", "rounds"])
+    slopes, _ = claims.slopes(found, ["clients", "local_steps", "rounds"])
     np.testing.assert_allclose(slopes, np.full(3, -1.0 if case.strong else -0.5), atol=0.05)
 
 
 def test_fed_avg_is_as_slow_as_its_lower_bound():
     """On the text's problem, with infinitely many clients and the best step size: K^(-1/3) R^(-2/3)."""
     case = next(c for c in CASES if c.instance == "lower bound")
-    slopes, _ = fits.slopes(measured(case), ["local_steps", "rounds"])
+    slopes, _ = claims.slopes(measured(case), ["local_steps", "rounds"])
     np.testing.assert_allclose(slopes, [-1 / 3, -2 / 3], atol=0.1)
 
 

@@ -26,7 +26,7 @@ class CountingSettings(StudySettings):
     "study.py": """
 import pandas as pd
 from fedlocal.experiments.runner.claims import Verdict
-from fedlocal.experiments.runner.outcome import StudyOutcome
+from fedlocal.experiments.runner.store import StudyOutcome
 
 def run_study(settings, store):
     frame = store.frame("numbers", lambda _: pd.DataFrame({"number": range(settings.last)}))

@@ -15,11 +15,11 @@ from scipy.special import expit
 import fedlocal as fl
 from fedlocal.data.moments import Moments
 from fedlocal.flower.checks.limits import Limits
-from fedlocal.flower.checks.loss_bounds import LossBounds
-from fedlocal.flower.checks.site_moments import SiteMoments
+from fedlocal.flower.checks.site_moments import LossBounds, SiteMoments
 from fedlocal.flower.coordinator.schedule import Schedule
 from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.messages.serialization import Payload
+from fedlocal.simulation.plan import Sampling
 
 ROWS, WIDTH, ETA, MU = 24, 4, 0.3, 0.2
 L1, BOX = fl.regularizers.L1(0.4), fl.regularizers.Box(-0.1, 0.2)
@@ -219,10 +219,9 @@ def test_losses_without_a_bound_of_the_slope_are_not_checked():
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 23])
 def test_the_smallest_batch(rows: int):
     """An epoch cuts the rows into pieces; single steps draw with replacement, perhaps one row again and again."""
-    work: dict[str, Any] = {"clients_per_round": None, "weights": "uniform", "rounds": 1, "sites": 1, "seed": 0}
     pieces = [len(range(rows)[first : first + 8]) for first in range(0, rows, 8)]
-    epochs = Schedule.make("test", local_steps=None, local_epochs=2, batch_size=8, **work)
+    epochs = Schedule.make("test", 1, 1, Sampling(local_epochs=2, batch_size=8))
     assert epochs.smallest_batch(rows) == min(pieces)
-    steps = Schedule.make("test", local_steps=40, local_epochs=None, batch_size=8, **work)
+    steps = Schedule.make("test", 1, 1, Sampling(local_steps=40, batch_size=8))
     assert steps.smallest_batch(rows) == 1
-    assert Schedule.make("test", local_steps=1, local_epochs=None, batch_size=None, **work).smallest_batch(rows) == rows
+    assert Schedule.make("test", 1, 1, Sampling(local_steps=1)).smallest_batch(rows) == rows

@@ -10,8 +10,7 @@ from flwr.app import ConfigRecord
 import fedlocal as fl
 from conformance.federation import SIZES, federation
 from fedlocal.flower.messages.round_settings import RoundSettings
-from fedlocal.simulation.plan import Plan
-from fedlocal.simulation.sampling import Sampling
+from fedlocal.simulation.plan import Plan, Sampling
 
 SETTINGS = RoundSettings(round=3, client=2, seed=7, weights="examples", local_steps=4, batch_size=2)
 

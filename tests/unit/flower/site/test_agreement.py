@@ -7,8 +7,7 @@ import pytest
 
 import fedlocal as fl
 from fedlocal.flower.messages.round_settings import RoundSettings
-from fedlocal.flower.site.agreement import Agreement
-from fedlocal.flower.site.policy import Policy, Refused
+from fedlocal.flower.site.policy import Agreement, Policy, Refused
 from fedlocal.methods import method_spec
 
 METHOD = fl.methods.FedDualAvg(0.1, 1.0, fl.regularizers.L1(0.02))

@@ -19,9 +19,8 @@ from fedlocal.core import Round, Separable
 from fedlocal.methods import FedAc, FedAvg, FedDualAvg, FedMiD, GeneralFedAc, MinibatchAcSGD, MinibatchSGD
 from fedlocal.regularizers import L1, Box, ElasticNet, GroupL1, NonNegative, SquaredL2, Zero
 from fedlocal.simulation.kernels.engine import LANES, LinearEngine, rows_of
-from fedlocal.simulation.plan import Plan
+from fedlocal.simulation.plan import Plan, Sampling
 from fedlocal.simulation.rounds import first_state
-from fedlocal.simulation.sampling import Sampling
 
 thorough = pytest.mark.thorough  # `make thorough` runs these too
 quiet = pytest.mark.filterwarnings("ignore::fedlocal.DivergenceWarning")

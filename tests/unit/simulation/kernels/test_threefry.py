@@ -9,8 +9,7 @@ import scipy.sparse
 import fedlocal as fl
 from fedlocal.simulation.kernels.engine import LinearEngine
 from fedlocal.simulation.kernels.threefry import draw_rows, round_key
-from fedlocal.simulation.plan import Plan
-from fedlocal.simulation.sampling import Sampling
+from fedlocal.simulation.plan import Plan, Sampling
 
 
 def federation(sizes: list[int]) -> fl.problems.LeastSquares:

@@ -12,11 +12,10 @@ import scipy.sparse
 from jax.flatten_util import ravel_pytree
 
 import fedlocal as fl
-from fedlocal.theory.constants.estimation import LETTERS, Estimate, estimate
-from fedlocal.theory.constants.gradient_moments import batch_moments, fourth_moment
+from fedlocal.theory.constants.client_groups import batch_moments, fourth_moment
+from fedlocal.theory.constants.estimation import LETTERS, Estimate, estimate, sampled_constants
 from fedlocal.theory.constants.linear import linear_bounds, linear_constants
 from fedlocal.theory.constants.linear_model import LinearModel, krylov_top
-from fedlocal.theory.constants.sampled import sampled_constants
 from fedlocal.theory.constants.types import EstimationTask, ProblemConstants, Region
 
 SIZES = (7, 4, 9)

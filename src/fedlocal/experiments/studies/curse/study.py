@@ -1,26 +1,26 @@
 """The curse of primal averaging, inside one round: every client's model is sparse, their average is not."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from matplotlib.colors import ListedColormap
 
 from fedlocal import data as generators
 from fedlocal.core import Round
+from fedlocal.experiments.runner.claims import Verdict
 from fedlocal.experiments.runner.methods import composite_method
-from fedlocal.experiments.runner.outcome import StudyOutcome
-from fedlocal.experiments.runner.store import Store
-from fedlocal.experiments.studies.curse.claims import verdicts
-from fedlocal.experiments.studies.curse.figures import draw_models
+from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.curse.settings import CurseSettings
 from fedlocal.problems import LeastSquares
 from fedlocal.regularizers import L1
+from fedlocal.report.figures import COLORS, panels
 from fedlocal.simulation import simulate
 from fedlocal.simulation.clients import client_round
-from fedlocal.simulation.plan import Plan
-from fedlocal.simulation.sampling import Sampling
+from fedlocal.simulation.plan import Plan, Sampling
 
 METHODS = ("FedMiD", "FedDualAvg")
 
@@ -82,3 +82,51 @@ def models(settings: CurseSettings, name: str, seed: int) -> pd.DataFrame:
         ],
         ignore_index=True,
     )
+
+
+def verdicts(table: pd.DataFrame) -> list[Verdict]:
+    """Judge the claims by the densities in the table."""
+    mid, dual = table.set_index("method").loc["FedMiD"], table.set_index("method").loc["FedDualAvg"]
+    return [
+        Verdict.of(
+            "each client of FedMiD can locate a sparse solution",
+            f"at most {mid['client_densest']:.1%} of the weights of a client are not zero",
+            bool(mid["client_densest"] < 0.5),
+        ),
+        Verdict.of(
+            "simply averaging them yields a much denser solution",
+            f"{mid['average_of_clients']:.1%} of the average against {mid['client_mean']:.1%} of a client",
+            bool(mid["average_of_clients"] > 2 * mid["client_mean"]),
+        ),
+        Verdict.of(
+            "FedDualAvg, which averages in the dual space, keeps the sparsity",
+            f"{dual['server']:.1%} of its server's weights are not zero, {dual['truth']:.1%} of the truth; of FedMiD's average "
+            f"{mid['average_of_clients']:.1%}, and {mid['server']:.1%} after the server's proximal step",
+            bool(
+                abs(dual["server"] - dual["truth"])
+                < min(abs(mid[k] - dual["truth"]) for k in ("average_of_clients", "server"))
+            ),
+        ),
+    ]
+
+
+def draw_models(settings: CurseSettings, history: Any, target: Path) -> None:
+    """Draw which weights are not zero: one row per client, one for their average or the server, one for the truth."""
+    history = history[history["seed"] == settings.seeds[0]]
+    shown = min(settings.shown_features, history["feature"].max() + 1)
+    truth = history[history["who"] == "average"].drop_duplicates("feature")["truth"].to_numpy()
+    with panels(2, target, settings.title, size=(6.4, 4.2)) as axes:
+        for axis, (name, part) in zip(axes, history.groupby("method", sort=False), strict=True):
+            weights = {str(who): rows["weight"].to_numpy() for who, rows in part.groupby("who", sort=False)}
+            clients = [who for who in weights if who.startswith("client")]
+            below = "average" if name == "FedMiD" else "server"
+            lines = [*((who, weights[who]) for who in clients), ("", None), (below, weights[below]), ("truth", truth)]
+            blank = np.full(shown, np.nan)
+            picture = [blank if w is None else (w[:shown] != 0).astype(float) for _, w in lines]
+            colors = ListedColormap(["#f1f1ee", COLORS[str(name)]])
+            axis.imshow(picture, aspect="auto", interpolation="nearest", cmap=colors, vmin=0, vmax=1)
+            axis.set_yticks(
+                range(len(lines)), ["" if w is None else f"{who}  {(w != 0).mean():.1%}" for who, w in lines]
+            )
+            axis.set(title=f"{name}: weights that are not zero", xlabel=f"features 1 to {shown}")
+            axis.grid(False)

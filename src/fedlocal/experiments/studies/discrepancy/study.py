@@ -15,20 +15,11 @@ import pandas as pd
 from fedlocal import data
 from fedlocal.core import LocalMethod
 from fedlocal.data.federated_data import FederatedData
+from fedlocal.experiments.runner.claims import Verdict
 from fedlocal.experiments.runner.methods import composite_method, smooth_method
-from fedlocal.experiments.runner.outcome import StudyOutcome
-from fedlocal.experiments.runner.store import Store
-from fedlocal.experiments.studies.discrepancy.claims import verdicts
+from fedlocal.experiments.runner.store import Store, StudyOutcome
+from fedlocal.experiments.studies.discrepancy import lemmas
 from fedlocal.experiments.studies.discrepancy.figures import draw_growth, draw_potentials
-from fedlocal.experiments.studies.discrepancy.lemmas import (
-    LEMMAS,
-    RUNS,
-    TITLES,
-    LemmaProblem,
-    growth,
-    over_seeds,
-    potential_bound,
-)
 from fedlocal.experiments.studies.discrepancy.settings import DiscrepancySettings
 from fedlocal.losses.logistic import LARGEST_THIRD
 from fedlocal.problems import Logistic, quadratics
@@ -38,7 +29,7 @@ from fedlocal.simulation.shadow import Shadow
 from fedlocal.solvers import centralized
 from fedlocal.theory import Constants, Setting
 from fedlocal.theory.bounds.fed_avg_stability import shadow_bound
-from fedlocal.theory.constants.gradient_moments import fourth_moment
+from fedlocal.theory.constants.client_groups import fourth_moment
 from fedlocal.util.progress import ProgressBar
 
 ERRORS = 4  # standard errors that count as chance
@@ -49,11 +40,11 @@ def run_study(settings: DiscrepancySettings, store: Store) -> StudyOutcome:
     """Run every method with every number of local steps and measure after every local step."""
     tasks = {"quadratic": quadratic(settings, 0.0), "unequal": quadratic(settings, settings.spread)}
     tasks["a9a"] = logistic(settings)
-    cases = [(p, name, k) for p, names in RUNS.items() for name in names for k in settings.local_steps]
+    cases = [(p, name, k) for p, names in lemmas.RUNS.items() for name in names for k in settings.local_steps]
     frames = []
     with ProgressBar("runs", len(cases) * len(settings.seeds)) as bar:
         for (p, name, k), seed in product(cases, settings.seeds):
-            bar.advance_to(len(frames), f"{name} on {TITLES[p]}, K = {k}, seed {seed}")
+            bar.advance_to(len(frames), f"{name} on {lemmas.TITLES[p]}, K = {k}, seed {seed}")
             make = partial(local_history, settings, tasks[p], name, k, seed)
             frames.append(store.frame(f"{p}-{name}-{k}-{seed}", lambda _, make=make: make()).assign(problem=p))
     history: Any = pd.concat(frames, ignore_index=True)
@@ -67,7 +58,7 @@ def run_study(settings: DiscrepancySettings, store: Store) -> StudyOutcome:
     return StudyOutcome(history, table, verdicts(settings, table), figures, _notes(tasks))
 
 
-def quadratic(settings: DiscrepancySettings, spread: float) -> LemmaProblem:
+def quadratic(settings: DiscrepancySettings, spread: float) -> lemmas.LemmaProblem:
     """Make the problem 1/2 (x - c_m)' A (x - c_m) with eigenvalues of A from mu to 1, and |A (c_m - mean c)| up to `spread`."""
     d, clients, mu = settings.dimension, settings.clients, settings.strong_convexity
     curvature = np.geomspace(mu, 1.0, d)
@@ -78,10 +69,10 @@ def quadratic(settings: DiscrepancySettings, spread: float) -> LemmaProblem:
     x0 = np.ones(d)
     optimum = float(np.mean(np.sum(away**2 / curvature, axis=1)) / 2)
     constants = Constants(1.0, settings.noise, math.sqrt(d), mu, heterogeneity=spread, gap=float(curvature.sum() / 2))
-    return LemmaProblem(problem, constants, x0, np.zeros(d), optimum)
+    return lemmas.LemmaProblem(problem, constants, x0, np.zeros(d), optimum)
 
 
-def logistic(settings: DiscrepancySettings) -> LemmaProblem:
+def logistic(settings: DiscrepancySettings) -> lemmas.LemmaProblem:
     """Make the problem on the first examples of a9a. A gradient is at most as long as its example, which bounds the noise."""
     features, labels = data.a9a()
     features, labels = features[: settings.examples].toarray(), labels[: settings.examples]
@@ -99,10 +90,12 @@ def logistic(settings: DiscrepancySettings) -> LemmaProblem:
         third_order=LARGEST_THIRD * float(lengths.max()) * top,
         gap=math.log(2) - solution.objective,
     )
-    return LemmaProblem(problem, constants, {"weights": np.zeros(features.shape[1])}, solution.x, solution.objective)
+    return lemmas.LemmaProblem(
+        problem, constants, {"weights": np.zeros(features.shape[1])}, solution.x, solution.objective
+    )
 
 
-def method(name: str, task: LemmaProblem, local_steps: int) -> LocalMethod:
+def method(name: str, task: lemmas.LemmaProblem, local_steps: int) -> LocalMethod:
     """Make a method of the study with the step size of its problem."""
     if name == "FedDualAvg":
         return composite_method(name, L1(task.constants.heterogeneity or 0.0), task.step_size)
@@ -110,10 +103,10 @@ def method(name: str, task: LemmaProblem, local_steps: int) -> LocalMethod:
 
 
 def local_history(
-    settings: DiscrepancySettings, task: LemmaProblem, name: str, local_steps: int, seed: int
+    settings: DiscrepancySettings, task: lemmas.LemmaProblem, name: str, local_steps: int, seed: int
 ) -> pd.DataFrame:
     """Return one row per local step: what the lemma bounds, suboptimality and distance of the shadow iterate, the potential."""
-    lemma = LEMMAS[name]
+    lemma = lemmas.LEMMAS[name]
     result = simulate(
         task.problem,
         method(name, task, local_steps),
@@ -133,11 +126,11 @@ def local_history(
 
 
 def _row(
-    settings: DiscrepancySettings, task: LemmaProblem, part: Any, problem: str, name: str, k: int
+    settings: DiscrepancySettings, task: lemmas.LemmaProblem, part: Any, problem: str, name: str, k: int
 ) -> dict[str, Any]:
     """Compare a case with its lemmas. A ratio is (mean + four standard errors) / bound; the text's claim is a ratio up to 1."""
     setting = Setting(settings.clients, settings.rounds, k)
-    lemma, seen, curve = LEMMAS[name], over_seeds(part, "measured"), growth(part)
+    lemma, seen, curve = lemmas.LEMMAS[name], lemmas.over_seeds(part, "measured"), lemmas.growth(part)
     inside = seen[seen["step"] < k]
     bound = lemma.bound(task, setting)
     exponent = np.polyfit(np.log(curve.index), np.log(curve), 1)[0] if len(curve) > 1 else np.nan
@@ -154,15 +147,15 @@ def _row(
     }
 
 
-def _convergence(settings: DiscrepancySettings, task: LemmaProblem, part: Any, name: str, k: int) -> float:
+def _convergence(settings: DiscrepancySettings, task: lemmas.LemmaProblem, part: Any, name: str, k: int) -> float:
     """Return the left side of the method's convergence lemma over its right side with the measured discrepancy."""
     if name == "FedDualAvg":  # its lemma is about the mean of all shadow points
         return math.nan
-    if LEMMAS[name].potential is not None:
-        seen = over_seeds(part, "potential")
+    if lemmas.LEMMAS[name].potential is not None:
+        seen = lemmas.over_seeds(part, "potential")
         seen = seen[(seen["step"] == 0) & (seen["round"] > 0)]
         above = seen["mean"] + ERRORS * seen["error"]
-        right = potential_bound(settings, task, part, name, k)
+        right = lemmas.potential_bound(settings, task, part, name, k)
         return float(np.max(above.to_numpy() / right))
     inside = part[part["step"] < k]
     steps = k * settings.rounds
@@ -174,10 +167,38 @@ def _convergence(settings: DiscrepancySettings, task: LemmaProblem, part: Any, n
     return float((left.mean() + ERRORS * left.std(ddof=1) / math.sqrt(len(left))) / right)
 
 
-def _notes(tasks: dict[str, LemmaProblem]) -> list[str]:
+def _notes(tasks: dict[str, lemmas.LemmaProblem]) -> list[str]:
     return [
-        f"{TITLES[name]}: L = {c.smoothness:.3g}, mu = {c.strong_convexity:.3g}, sigma = {c.noise:.3g}, "
+        f"{lemmas.TITLES[name]}: L = {c.smoothness:.3g}, mu = {c.strong_convexity:.3g}, sigma = {c.noise:.3g}, "
         f"zeta = {c.heterogeneity:.3g}, step size {task.step_size:.3g}"
         for name, task in tasks.items()
         for c in [task.constants]
     ]
+
+
+def verdicts(settings: DiscrepancySettings, table: Any) -> list[Verdict]:
+    """Judge bounds, convergence and growth by the rows of the table."""
+    judged = []
+    for name, lemma in lemmas.LEMMAS.items():
+        rows = table[table["method"] == name]
+        worst = rows["ratio"].max()
+        claim = f"{name} stays below lemma {lemma.label} at every step{lemma.narrowed}"
+        judged.append(Verdict.of(claim, f"at most {worst:.2g} of the bound, over {len(rows)} cases", bool(worst <= 1)))
+    rows = table[table["convergence_ratio"].notna()]
+    worst = rows["convergence_ratio"].max()
+    claim = "shadow and potentials converge as the lemmas say, given the discrepancy that was measured"
+    judged.append(Verdict.of(claim, f"at most {worst:.2g} of the right side", bool(worst <= 1)))
+    longest = table[table["local_steps"] == max(settings.local_steps)].set_index(["problem", "method"])
+    for problem, limit, word in (("quadratic", 1, "linearly"), ("unequal", 2, "quadratically"), ("a9a", 1, "linearly")):
+        found = longest["exponent"][problem, "FedAvg"]
+        claim = f"FedAvg's discrepancy grows at most {word} in k on {lemmas.TITLES[problem]}"
+        judged.append(Verdict.of(claim, f"like k^{found:.2f}", bool(found <= limit + 0.05)))
+    for problem in ("quadratic", "a9a"):
+        vanilla, stable = longest.loc[problem, "FedAc-vanilla"], longest.loc[problem, "FedAc-I"]
+        factor = vanilla["largest"] / stable["largest"]
+        claim = f"the cross term of vanilla acceleration is larger and grows faster than FedAc-I's on {lemmas.TITLES[problem]}"
+        grows = f"like k^{vanilla['exponent']:.2f} against k^{stable['exponent']:.2f}"
+        measured = f"{factor:.3g} times the cross term, a product of two distances, {grows}"
+        faster = vanilla["exponent"] > stable["exponent"]
+        judged.append(Verdict.of(claim, measured, bool(factor > 1 and faster)))
+    return judged

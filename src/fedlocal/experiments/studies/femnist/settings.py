@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from fedlocal.experiments.runner.tuned_settings import TunedStudySettings
+from fedlocal.experiments.runner.settings import TunedStudySettings
 
 DATA = ("digits", "mnist_by_writer", "femnist")
 MEASURED = ("training_accuracy", "test_accuracy", "constraint_violation")

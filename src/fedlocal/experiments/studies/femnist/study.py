@@ -1,13 +1,14 @@
 """The constrained study: softmax regression or a network whose kernels are kept in a ball, on handwriting by writer."""
 
+from typing import Any
+
 import pandas as pd
 
+from fedlocal.core.gauges import FEASIBILITY
 from fedlocal.experiments.runner import tuning
-from fedlocal.experiments.runner.claims import judge
+from fedlocal.experiments.runner.claims import Verdict, judge
 from fedlocal.experiments.runner.methods import ONLY_SERVER_PROXIMAL
-from fedlocal.experiments.runner.outcome import StudyOutcome
-from fedlocal.experiments.runner.store import Store
-from fedlocal.experiments.studies.femnist.claims import feasible
+from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.femnist.problem import HandwritingTask
 from fedlocal.experiments.studies.femnist.settings import FemnistSettings
 
@@ -51,3 +52,10 @@ def _description(settings: FemnistSettings, task: HandwritingTask) -> str:
         f"{CLIENTS[settings.data]}, {task.test.num_examples:,} for testing; {settings.rounds:,} rounds (the text has 5,000), "
         f"{pairs} pairs of step sizes (the text has 25)"
     )
+
+
+def feasible(settings: FemnistSettings, history: Any) -> Verdict:
+    """Judge that every evaluated point of every run that stayed finite is in the ball, up to rounding."""
+    worst = float(history[history["diverged"].isna()]["constraint_violation"].max()) / settings.radius
+    measured = f"at most {worst:.1g} of the radius outside, over all pairs, methods and evaluations"
+    return Verdict.of("the constraints are always satisfied", measured, worst <= FEASIBILITY)

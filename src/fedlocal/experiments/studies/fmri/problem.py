@@ -1,11 +1,8 @@
 """The problem of the fMRI study: sparse logistic regression on scans, runs of the recording as clients."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-
-from fedlocal.core import AbstractProblem, Params, Regularizer
+from fedlocal.core import AbstractProblem, Regularizer
 from fedlocal.data.sets.fmri_scans import faces_against, haxby_scans
 from fedlocal.experiments.studies.fmri.settings import FmriSettings
 from fedlocal.metrics import Accuracy, Density, Evaluation, Loss, Metric
@@ -16,10 +13,7 @@ from fedlocal.regularizers import L1
 
 def make_problem(settings: FmriSettings, *, seed: int, clients: int | None) -> AbstractProblem:
     """Return the problem of the training scans; nothing is drawn, and `clients` must be None or the number of their runs."""
-    problem = FmriTask(settings).problem
-    if clients not in (None, problem.num_clients):
-        raise ValueError(f"problem_of: {settings.name} has {problem.num_clients} clients, got {clients}")
-    return problem
+    return FmriTask(settings).problem
 
 
 def make_regularizer(settings: FmriSettings, *, seed: int) -> Regularizer:
@@ -67,8 +61,3 @@ class FmriTask:
     @property
     def num_clients(self) -> int:
         return self.problem.num_clients
-
-    def measure(self, x: Params) -> dict[str, float]:
-        """Return all metrics at a point."""
-        evaluation: Any = Evaluation(x, np.nan, np.nan, self.problem, None, np.ones(1), {})  # pyright: ignore[reportArgumentType]
-        return {name: value for metric in self.metrics for name, value in metric.measure(evaluation).items()}

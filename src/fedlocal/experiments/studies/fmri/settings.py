@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from fedlocal.experiments.runner.settings import StrictModel
-from fedlocal.experiments.runner.tuned_settings import TunedStudySettings
+from fedlocal.experiments.runner.settings import StrictModel, TunedStudySettings
 
 MEASURED = ("validation_objective", "validation_accuracy", "density")
 Interval = tuple[NonNegativeFloat, NonNegativeFloat]  # from, to

@@ -15,20 +15,38 @@ import numpy as np
 import pandas as pd
 
 from fedlocal.experiments.runner import tuning
-from fedlocal.experiments.runner.claims import TunedMethod, judge
+from fedlocal.experiments.runner.claims import TunedMethod, Verdict, judge
 from fedlocal.experiments.runner.methods import ONLY_SERVER_PROXIMAL, composite_method
-from fedlocal.experiments.runner.outcome import StudyOutcome
-from fedlocal.experiments.runner.store import Store
+from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.fmri import figures
-from fedlocal.experiments.studies.fmri.claims import SLACK, in_region, within
 from fedlocal.experiments.studies.fmri.problem import FmriTask
-from fedlocal.experiments.studies.fmri.settings import FmriSettings
+from fedlocal.experiments.studies.fmri.settings import FmriSettings, RegionClaim
 from fedlocal.methods import ProximalGradient
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.views import only
 from fedlocal.simulation import DivergenceWarning, simulate, sweep
-from fedlocal.simulation.sampling import Weights
-from fedlocal.solvers import centralized
+from fedlocal.simulation.plan import Weights
+
+SLACK = 1e-9  # for products of step sizes such as 0.3 * 0.01 and for means of ones, which are rounded
+
+
+def in_region(claim: RegionClaim, points: pd.DataFrame) -> Verdict:
+    """Judge that more than half of the last points of each method are in the region."""
+    last = points[points["round"] == points["round"].max()]
+    inside = within(last["density"], claim.density) & within(last["validation_accuracy"], claim.accuracy)
+    shares = {name: inside[last["method"] == name] for name in claim.methods}
+    counts = ", ".join(f"{share.sum()} of {len(share)} ({name})" for name, share in shares.items())
+    measured = f"density {_interval(claim.density)}, accuracy {_interval(claim.accuracy)}: {counts}"
+    return Verdict.of(claim.text, measured, all(share.mean() > 0.5 for share in shares.values()))
+
+
+def within(values: Any, limits: tuple[float, float]) -> Any:
+    """Return a mask of the values that are between the limits, up to rounding."""
+    return values.between(limits[0] - SLACK, limits[1] + SLACK)
+
+
+def _interval(limits: tuple[float, float]) -> str:
+    return f"{limits[0]:g} to {limits[1]:g}"
 
 
 def run_study(settings: FmriSettings, store: Store) -> StudyOutcome:
@@ -39,7 +57,7 @@ def run_study(settings: FmriSettings, store: Store) -> StudyOutcome:
     histories = [part for seed in run.seeds for part in tuning.sweep_methods(objective, run, seed, store)]
     history = pd.concat(histories, ignore_index=True)
     alone = pd.concat(_baselines(settings, task, store), ignore_index=True)
-    optimum = store.frame("optimum", lambda _: _optimum(task, settings.weights))
+    optimum = store.frame("optimum", lambda _: _optimum(objective, settings.weights))
     results = tuning.tuned_results(settings, history, store)
     baselines = {str(name): tuning.tune(settings, own) for name, own in alone.groupby("method")}
     results = replace(results, methods={**results.methods, **baselines})
@@ -106,12 +124,10 @@ def _gradient_descent(settings: FmriSettings, task: FmriTask, problem: DataProbl
     return history.rename(columns={"step_size": "client_step_size"}).assign(server_step_size=1.0)
 
 
-def _optimum(task: FmriTask, weights: Weights) -> pd.DataFrame:
-    """Return one row about the certified minimum of the training objective, with its weights."""
-    solution = centralized(task.problem, task.psi, weights=weights)
-    kkt, gap = solution.certificate.kkt_residual, solution.certificate.duality_gap
-    row = {"objective": solution.objective, **task.measure(solution.x), "kkt_residual": kkt, "duality_gap": gap}
-    return pd.DataFrame([row | {"weights": solution.x["weights"].tolist()}])
+def _optimum(objective: tuning.CompositeObjective, weights: Weights) -> pd.DataFrame:
+    """Return one row about the centralised solution, with its weights."""
+    row, x = objective.optimum(weights)
+    return pd.DataFrame([row | {"weights": x["weights"].tolist()}])
 
 
 def _voxels(

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlocal.experiments.runner.outcome import StudyOutcome
-from fedlocal.experiments.runner.store import Store
+from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.instability import figures
 from fedlocal.experiments.studies.instability.claims import TEXT, verdicts
 from fedlocal.experiments.studies.instability.settings import InstabilitySettings

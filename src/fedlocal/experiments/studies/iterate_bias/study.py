@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from fedlocal.experiments.runner.outcome import StudyOutcome
-from fedlocal.experiments.runner.store import Store
+from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.iterate_bias import claims, figures
 from fedlocal.experiments.studies.iterate_bias.settings import IterateBiasSettings
 from fedlocal.problems.oracle import piecewise_quadratic

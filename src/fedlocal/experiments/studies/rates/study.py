@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import make_interp_spline
 
-from fedlocal.experiments.runner.outcome import StudyOutcome
-from fedlocal.experiments.runner.store import Store
+from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.rates import claims, figures
 from fedlocal.experiments.studies.rates.cases import CASES, METHODS, RateCase
-from fedlocal.experiments.studies.rates.claims import CLOSE, SPEEDUP
+from fedlocal.experiments.studies.rates.claims import CLOSE, SPEEDUP, exponents, rounds_needed
 from fedlocal.experiments.studies.rates.errors import (
     FedAcCells,
     NoisyCoordinate,
@@ -25,7 +24,6 @@ from fedlocal.experiments.studies.rates.errors import (
     limit_errors,
     quadratic_errors,
 )
-from fedlocal.experiments.studies.rates.fits import exponents, rounds_needed
 from fedlocal.experiments.studies.rates.settings import RatesSettings
 from fedlocal.problems.oracle import piecewise_quadratic
 from fedlocal.theory.bounds.bound import Constants, Setting

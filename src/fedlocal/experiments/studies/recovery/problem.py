@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 
 from fedlocal import data as generators
-from fedlocal.core import AbstractProblem, Params, Regularizer
+from fedlocal.core import AbstractProblem, Regularizer
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
-from fedlocal.metrics import Evaluation, FrobeniusError, Loss, Metric, Rank, SparseRecovery
+from fedlocal.metrics import Evaluation, FrobeniusError, Loss, Metric, Rank, SparseRecovery, measure_point
 from fedlocal.problems import LeastSquares, MatrixSensing
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.regularizers import L1, Nuclear
-from fedlocal.simulation.sampling import Weights
+from fedlocal.simulation.plan import Weights
 from fedlocal.solvers import path, zero_strength
 
 STRENGTHS = np.geomspace(1.0, 1e-3, 31)  # of the strength at which every weight is zero
@@ -22,10 +22,7 @@ TOLERANCE = 0.05  # of F1, for a strength to count as recovering the pattern
 
 def make_problem(settings: RecoverySettings, *, seed: int, clients: int | None) -> AbstractProblem:
     """Return the problem with the data of a seed; `clients` must be None or the number that the data have."""
-    problem = RecoveryTask(settings, seed).problem
-    if clients not in (None, problem.num_clients):
-        raise ValueError(f"problem_of: {settings.name} has {problem.num_clients} clients, got {clients}")
-    return problem
+    return RecoveryTask(settings, seed).problem
 
 
 def make_regularizer(settings: RecoverySettings, *, seed: int) -> Regularizer:
@@ -57,11 +54,6 @@ class RecoveryTask:
             self.metrics = [Loss(validation, "validation_error"), Rank(), RankError(self.data.truth)]
             self.metrics += [FrobeniusError(self.data.truth)]
 
-    def measure(self, x: Params) -> dict[str, float]:
-        """Return all metrics at a point."""
-        evaluation: Any = Evaluation(x, np.nan, np.nan, self.problem, None, np.ones(1), {})  # pyright: ignore[reportArgumentType]
-        return {name: value for metric in self.metrics for name, value in metric.measure(evaluation).items()}
-
 
 class RankError(Metric):
     """|rank - true rank|, with the threshold of `Rank`."""
@@ -83,7 +75,10 @@ def choose_strength(task: RecoveryTask, weights: Weights) -> pd.DataFrame:
     """
     strengths = zero_strength(task.problem, task.regularizer, weights=weights) * STRENGTHS
     solutions = path(task.problem, strengths.tolist(), task.regularizer, weights=weights, tolerance=1e-8)
-    rows = [{"strength": s, **task.measure(solution.x)} for s, solution in zip(strengths, solutions, strict=True)]
+    rows = [
+        {"strength": s, **measure_point(task.problem, task.metrics, solution.x)}
+        for s, solution in zip(strengths, solutions, strict=True)
+    ]
     table = pd.DataFrame(rows)
     wrong = table["rank_error"] if task.low_rank else table["f1"].max() - table["f1"]
     recovers = wrong <= (wrong.min() if task.low_rank else TOLERANCE)  # the nearest rank, should none be the true one

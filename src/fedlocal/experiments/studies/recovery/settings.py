@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import PositiveFloat, model_validator
 
-from fedlocal.experiments.runner.settings import DataSettings
-from fedlocal.experiments.runner.tuned_settings import TunedStudySettings
+from fedlocal.experiments.runner.settings import DataSettings, TunedStudySettings
 
 MEASURED = {
     "synthetic_lasso": ("density", "precision", "recall", "f1"),

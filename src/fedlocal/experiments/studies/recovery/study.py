@@ -7,15 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from fedlocal.core import Regularizer
 from fedlocal.experiments.runner import tuning
 from fedlocal.experiments.runner.claims import judge
-from fedlocal.experiments.runner.outcome import StudyOutcome
-from fedlocal.experiments.runner.store import Store
+from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.recovery.problem import RecoveryTask, choose_strength
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
-from fedlocal.simulation.sampling import Weights
-from fedlocal.solvers import centralized
 
 
 def run_study(settings: RecoverySettings, store: Store) -> StudyOutcome:
@@ -25,10 +21,11 @@ def run_study(settings: RecoverySettings, store: Store) -> StudyOutcome:
         task = RecoveryTask(settings, seed)
         strength, note = _strength(settings, task, store)
         notes.append(note)
-        psi = task.regularizer(strength)
-        optimum = store.frame(f"optimum-{seed}", lambda _, task=task, psi=psi: _optimum(task, psi, settings.weights))
+        objective = tuning.CompositeObjective(task.problem, task.regularizer(strength), task.metrics)
+        optimum = store.frame(
+            f"optimum-{seed}", lambda _, own=objective: pd.DataFrame([own.optimum(settings.weights)[0]])
+        )
         optima.append(optimum.assign(seed=seed, strength=strength))
-        objective = tuning.CompositeObjective(task.problem, psi, task.metrics)
         histories += tuning.sweep_methods(objective, settings, seed, store)
     history, optimum = pd.concat(histories, ignore_index=True), pd.concat(optima, ignore_index=True)
     results = tuning.tuned_results(settings, history, store)
@@ -50,14 +47,6 @@ def _strength(settings: RecoverySettings, task: RecoveryTask, store: Store) -> t
     path = store.frame(f"strength-{task.seed}", lambda _: choose_strength(task, settings.weights))
     strength = float(path["chosen"].iloc[0])
     return strength, f"lambda = {strength:g} (seed {task.seed}), {_rule(task, path)}"
-
-
-def _optimum(task: RecoveryTask, psi: Regularizer, weights: Weights) -> pd.DataFrame:
-    """Return one row about the centralised solution, which `optimum` marks in the figures."""
-    solution = centralized(task.problem, psi, weights=weights)
-    kkt, gap = solution.certificate.kkt_residual, solution.certificate.duality_gap
-    row = {"objective": solution.objective, **task.measure(solution.x), "kkt_residual": kkt, "duality_gap": gap}
-    return pd.DataFrame([row])
 
 
 def _rule(task: RecoveryTask, path: Any) -> str:

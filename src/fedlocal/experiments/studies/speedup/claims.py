@@ -55,11 +55,13 @@ def judge(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
     """Return the verdict on one claim."""
     missing = [name for name in claim.named if name not in speeds.methods]
     if missing:
-        return _unmeasured(claim, f"{missing[0]} was not run")
+        return Verdict.unmeasured(claim.text, f"{missing[0]} was not run")
     if claim.clients is not None and claim.clients not in speeds.grid.clients:
-        return _unmeasured(claim, f"M = {claim.clients} was not run")
+        return Verdict.unmeasured(claim.text, f"M = {claim.clients} was not run")
     if not speeds.local_steps(claim):
-        return _unmeasured(claim, f"no K of the claim was run, only {', '.join(map(str, speeds.grid.local_steps))}")
+        return Verdict.unmeasured(
+            claim.text, f"no K of the claim was run, only {', '.join(map(str, speeds.grid.local_steps))}"
+        )
     return CHECKS[claim.check](claim, speeds)
 
 
@@ -70,7 +72,9 @@ def _rounds_needed(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
     k = speeds.steps // rounds
     for needed in (k, 2 * k):
         if needed not in own.index:
-            return _unmeasured(claim, f"K = {needed}, which is {speeds.steps / needed:g} rounds, was not run")
+            return Verdict.unmeasured(
+                claim.text, f"K = {needed}, which is {speeds.steps / needed:g} rounds, was not run"
+            )
     strictly = own.index[own <= level]
     measured = f"{own[k]:.2e} after {rounds} rounds, {own[2 * k]:.2e} after {speeds.steps // (2 * k)}; "
     measured += (
@@ -95,7 +99,7 @@ def _no_linear_speedup(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
 def _exponents(claim: SpeedupClaim, speeds: Speeds, holds: Callable[[float], bool]) -> Verdict:
     m = speeds.grid.clients
     if max(m) < SPAN * min(m):
-        return _unmeasured(claim, f"M from {min(m)} to {max(m)} is too little for an exponent")
+        return Verdict.unmeasured(claim.text, f"M from {min(m)} to {max(m)} is too little for an exponent")
     every = speeds.local_steps(claim)
     exponents = {name: [speeds.exponent(name, k) for k in every] for name in claim.methods}
     measured = "; ".join(f"{name} {_list([round(e, 2) for e in values])}" for name, values in exponents.items())
@@ -106,7 +110,7 @@ def _exponents(claim: SpeedupClaim, speeds: Speeds, holds: Callable[[float], boo
 def _deteriorates(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
     """For every K, with the most clients, suboptimality is this many times that of K = 1."""
     if 1 not in speeds.grid.local_steps:
-        return _unmeasured(claim, "K = 1 was not run")
+        return Verdict.unmeasured(claim.text, "K = 1 was not run")
     every, m = speeds.local_steps(claim), claim.clients or max(speeds.grid.clients)
     own: Any = speeds.methods[_given(claim, "method")][m]
     ratios = [float(own[k] / own[1]) for k in every]
@@ -151,7 +155,9 @@ def _inside_grid(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
     outside = bool((best["min"] < min(text)).any() or (best["max"] > max(text)).any())
     at_an_end = bool((best["min"] <= min(tried)).any() or (best["max"] >= max(tried)).any())
     if at_an_end and not outside:
-        return _unmeasured(claim, f"{measured}; an end of the grid is among them, --grid wide looks beyond it")
+        return Verdict.unmeasured(
+            claim.text, f"{measured}; an end of the grid is among them, --grid wide looks beyond it"
+        )
     return Verdict.of(claim.text, measured, not outside)
 
 
@@ -169,10 +175,6 @@ CHECKS: dict[str, Callable[[SpeedupClaim, Speeds], Verdict]] = {
 def _given(claim: SpeedupClaim, name: str) -> Any:
     """Return a field that the settings have checked to be there."""
     return getattr(claim, name)
-
-
-def _unmeasured(claim: SpeedupClaim, why: str) -> Verdict:
-    return Verdict(claim.text, why, UNMEASURED)
 
 
 def _ks(local_steps: list[int]) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedlocal.cli.deploy.console import FolderArgument, console, say, stop
+from fedlocal.cli.output import console, reported, say, stop
 from fedlocal.deploy.defaults import AGGREGATES, EXACT, EXACT_ROUNDS, LOCAL_ROUNDS, LOSSES, METHODS, TOL
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fedlocal.deploy.options import DeployOptions
 
 commands = typer.Typer()
+FolderArgument = Annotated[Path, typer.Argument(help="The app's folder, as `fedlocal deploy` wrote it.")]
 BADLY = "the rehearsal did not go well"
 MethodOption = Annotated[
     str | None,
@@ -94,12 +95,10 @@ def deploy(
     from fedlocal.deploy.app import write_app
     from fedlocal.deploy.options import DeployOptions, site_names
 
-    try:
+    with reported((ValueError, TypeError, OSError)):
         given = DeployOptions(sites=None if sites is None else site_names("deploy", sites), **options)
         app = _app(given, experiment)
         files = write_app(folder, app)
-    except (ValueError, TypeError, OSError) as error:
-        stop(error)
     for file in files:
         say(f"wrote {file}")
     if app.note:
@@ -130,17 +129,13 @@ def rehearse(
     from fedlocal.flower import TooFewSites
     from fedlocal.report.tables import table
 
-    try:
-        rehearsal = run(folder, data or [], rounds)
-    except (ValueError, TypeError, OSError) as error:
-        stop(error)
-    except TooFewSites:
-        stop(f"{BADLY}: too few sites answered; why not is said above", code=1)
-    except FloatingPointError as error:
-        stop(f"{BADLY}: {error}", code=1)
-    except KeyboardInterrupt:
-        say("stopped")
-        raise typer.Exit(130) from None
+    with reported((ValueError, TypeError, OSError), interrupted="stopped"):
+        try:
+            rehearsal = run(folder, data or [], rounds)
+        except TooFewSites:
+            stop(f"{BADLY}: too few sites answered; why not is said above", code=1)
+        except FloatingPointError as error:
+            stop(f"{BADLY}: {error}", code=1)
     console.print(table(rehearsal.history, "What the sites' losses came to"))
     console.print(table(rehearsal.events, "What happened"))
     if troubles := rehearsal.troubles():

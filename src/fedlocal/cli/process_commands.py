@@ -1,11 +1,12 @@
-"""The commands on the coordinator's machine: keys (which sites need, too), coordinator, start."""
+"""The commands that make keys and run a deployment: keys, coordinator, start and site."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedlocal.cli.deploy.console import FolderArgument, say, stop
+from fedlocal.cli.app_commands import FolderArgument
+from fedlocal.cli.output import reported, say
 
 commands = typer.Typer()
 
@@ -25,14 +26,12 @@ def keys(
     from fedlocal.deploy.keys import write_certificates, write_key
     from fedlocal.deploy.options import site_names
 
-    try:
+    with reported():
         if not host and sites is None:
             raise ValueError("keys: give --host for the coordinator's certificate, or --sites for keys of sites")
         files = write_certificates(folder, host) if host else []
         for site in site_names("keys", sites) if sites else ():
             files += write_key(folder, site)
-    except (ValueError, OSError) as error:
-        stop(error)
     for file in files:
         say(f"wrote {file}{', which stays secret' if file.suffix == '.key' else ''}")
 
@@ -65,10 +64,8 @@ def coordinator(
     """Let sites connect and runs be started, until Ctrl-C; what is kept is kept in the working folder."""
     from fedlocal.deploy.coordinator.server import Listeners, run
 
-    try:
+    with reported():
         code = run(folder, Listeners.of(folder, keys, insecure, host, port, control_port))
-    except (ValueError, OSError) as error:
-        stop(error)
     raise typer.Exit(code)
 
 
@@ -82,8 +79,37 @@ def start(
     """Run the app on the coordinator that was started in this working folder; exit code 0 when the run completed."""
     from fedlocal.deploy.submission import start as run
 
-    try:
+    with reported():
         code = run(folder, run_config or [], say=say, show=lambda text: print(text, end="", flush=True))
-    except (ValueError, OSError) as error:
-        stop(error)
+    raise typer.Exit(code)
+
+
+@commands.command(
+    epilog="Example:  fedlocal site heart --site cleveland --data cleveland.csv --superlink coordinator.example.org:8000 "
+    "--root-certificates keys/ca.pem --key keys/cleveland.key"
+)
+def site(
+    folder: FolderArgument,
+    superlink: Annotated[str, typer.Option(help="HOST:PORT of the coordinator.")],
+    name: Annotated[str | None, typer.Option("--site", help="What this site is called.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The site's file, which stays here.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Or the site's number, for an experiment's app.")] = None,
+    root_certificates: Annotated[Path | None, typer.Option(help="The coordinator's ca.pem.")] = None,
+    key: Annotated[Path | None, typer.Option(help="This site's private key.")] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="What this site answers, a TOML file; policy.toml beside the data if there is one."),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Where this site writes what it is asked; DATA.record.jsonl beside the data if left out."),
+    ] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No encryption, for one machine alone.")] = False,
+) -> None:
+    """Take part in a deployment: answer the coordinator with this copy of the app, until Ctrl-C."""
+    from fedlocal.deploy.site import Connection, node_values, run
+
+    with reported():
+        connection = Connection(superlink, root_certificates, key, insecure)
+        code = run(folder, node_values(name, data, partition, policy, record), connection)
     raise typer.Exit(code)
