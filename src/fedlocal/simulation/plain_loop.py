@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Client, LocalMethod, Memory, Params, Round
+from fedlocal.core.types import Weights
 from fedlocal.metrics import losses_in_float64
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.clients import ClientRound, Step, client_round
@@ -23,7 +24,7 @@ from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import Result
 from fedlocal.simulation.rounds import Running, RunState
 from fedlocal.simulation.run import Run
-from fedlocal.simulation.sampling import Sampling, Weights
+from fedlocal.simulation.sampling import Sampling
 from fedlocal.simulation.shadow import Shadow, ShadowRecorder
 from fedlocal.util import serialization
 from fedlocal.util.progress import ProgressBar

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Batch, static
-from fedlocal.simulation.sampling import WEIGHTS, Sampling, local_work
+from fedlocal.core.types import WEIGHTS
+from fedlocal.simulation.sampling import Sampling, local_work
 from fedlocal.util import checks
 
 COHORT_BLOCK = 64  # rounds whose clients are drawn together

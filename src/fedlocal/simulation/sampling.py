@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
+from fedlocal.core.types import Weights
 from fedlocal.util import checks
-
-Weights = Literal["uniform", "examples"]
-WEIGHTS: tuple[str, ...] = get_args(Weights)
 
 
 @dataclass(frozen=True)

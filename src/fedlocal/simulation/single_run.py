@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from jax.sharding import Mesh
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core.types import Weights
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint
 from fedlocal.simulation.driver import Saver, drive, resume
@@ -15,7 +16,7 @@ from fedlocal.simulation.progress import RunProgress, StopWhen
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import Result
 from fedlocal.simulation.run import Run
-from fedlocal.simulation.sampling import Sampling, Weights
+from fedlocal.simulation.sampling import Sampling
 from fedlocal.simulation.shadow import Shadow, ShadowRecorder
 from fedlocal.util.progress import ProgressBar
 

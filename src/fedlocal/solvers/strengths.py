@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Regularizer
+from fedlocal.core.types import Weights
 from fedlocal.problems.smooth_part import client_weights, smooth_part_of
 from fedlocal.regularizers.l1 import L1
 from fedlocal.solvers.reference import centralized
@@ -16,7 +17,7 @@ HUGE = 1e100
 
 
 def zero_strength(
-    problem: AbstractProblem, make_regularizer: Callable[[float], Regularizer] = L1, *, weights: str = "uniform"
+    problem: AbstractProblem, make_regularizer: Callable[[float], Regularizer] = L1, *, weights: Weights = "uniform"
 ) -> float:
     """The smallest strength of a norm at which the solution has no weights: the dual norm of the gradient there.
 

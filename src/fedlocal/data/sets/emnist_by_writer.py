@@ -10,10 +10,10 @@ import numpy as np
 
 from fedlocal.data.catalogue import Folder, cache, obtain, replacing
 from fedlocal.data.federated_data import FederatedData
+from fedlocal.data.splits import TRAIN_OR_TEST, TrainOrTest
 from fedlocal.data.subsample import Subsample
 from fedlocal.util import checks
 
-SPLITS = ("train", "test")
 SHELF = "femnist"
 STEMS = {True: "fed_emnist_digitsonly", False: "fed_emnist"}  # by digits_only
 NAMES = {True: "femnist-digits", False: "femnist"}  # in the catalogue
@@ -21,7 +21,12 @@ CLASSES = {True: 10, False: 62}
 
 
 def femnist(
-    folder: Folder = None, *, digits_only: bool = True, split: str = "train", fraction: float = 1.0, seed: int = 0
+    folder: Folder = None,
+    *,
+    digits_only: bool = True,
+    split: TrainOrTest = "train",
+    fraction: float = 1.0,
+    seed: int = 0,
 ) -> FederatedData:
     """FEMNIST: a client is a writer, with 784 features as in the files and labels 0 to 9, or 0 to 61 with letters.
 
@@ -40,7 +45,7 @@ def femnist(
     >>> data.num_clients, data.num_examples  # doctest: +SKIP
     (3383, 341873)
     """
-    checks.choice("femnist", "split", split, SPLITS)
+    checks.choice("femnist", "split", split, TRAIN_OR_TEST)
     subsample = Subsample("femnist", fraction, seed)
     _h5py()  # before anything is fetched
     return read_femnist(_file(folder, bool(digits_only), split), CLASSES[bool(digits_only)], subsample)
@@ -73,7 +78,7 @@ def _writer(group: Any, number: int, subsample: Subsample) -> tuple[np.ndarray, 
     return pixels[rows].reshape(len(rows), -1), labels[rows] if len(labels) == len(pixels) else labels
 
 
-def _file(folder: Folder, digits_only: bool, split: str) -> Path:
+def _file(folder: Folder, digits_only: bool, split: TrainOrTest) -> Path:
     """Where the examples are, taken out of the archive if need be."""
     name = f"{STEMS[digits_only]}_{split}.h5"
     for top in (folder, cache()):

@@ -7,14 +7,13 @@ import numpy as np
 
 from fedlocal.data.catalogue import Folder, obtain
 from fedlocal.data.federated_data import FederatedData
+from fedlocal.data.splits import TRAIN_OR_TEST, TrainOrTest
 from fedlocal.data.subsample import Subsample
 from fedlocal.util import checks
 
-SPLITS = ("train", "test")
-
 
 def mnist_by_writer(
-    folder: Folder = None, *, split: str = "train", fraction: float = 1.0, seed: int = 0
+    folder: Folder = None, *, split: TrainOrTest = "train", fraction: float = 1.0, seed: int = 0
 ) -> FederatedData:
     """MNIST by writer: a client is a writer, with 784 features in [0, 1] (the ink is bright) and labels 0 to 9.
 
@@ -28,12 +27,14 @@ def mnist_by_writer(
     >>> data.num_clients, data.num_examples  # doctest: +SKIP
     (539, 60000)
     """
-    checks.choice("mnist_by_writer", "split", split, SPLITS)
+    checks.choice("mnist_by_writer", "split", split, TRAIN_OR_TEST)
     subsample = Subsample("mnist_by_writer", fraction, seed)
     return read_mnist_by_writer(obtain("mnist-by-writer", folder, owner="mnist_by_writer"), split, subsample)
 
 
-def read_mnist_by_writer(path: str | os.PathLike[str], split: str, subsample: Subsample | None = None) -> FederatedData:
+def read_mnist_by_writer(
+    path: str | os.PathLike[str], split: TrainOrTest, subsample: Subsample | None = None
+) -> FederatedData:
     """The writers of a file with arrays x_SPLIT (n, 28, 28) of bytes, y_SPLIT (n,) and writer_SPLIT (n,), by ascending number."""
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -4,13 +4,15 @@ import numpy as np
 
 from fedlocal.data import partition
 from fedlocal.data.federated_data import FederatedData
+from fedlocal.data.splits import TRAIN_OR_TEST, TrainOrTest
 from fedlocal.util import checks
 
-SPLITS = ("train", "test")
 TEST_SHARE = 5  # one in so many images is for testing
 
 
-def digits(num_clients: int = 50, seed: int = 0, split: str = "train", concentration: float = 1.0) -> FederatedData:
+def digits(
+    num_clients: int = 50, seed: int = 0, split: TrainOrTest = "train", concentration: float = 1.0
+) -> FederatedData:
     """scikit-learn's digits, 8 x 8 pixels in [0, 1], with labels 0 to 9, dealt to clients that see classes unequally often.
 
     One image in five, drawn with `seed`, is for testing (360 of 1,797). Both splits are dealt by `partition.dirichlet` with
@@ -23,7 +25,7 @@ def digits(num_clients: int = 50, seed: int = 0, split: str = "train", concentra
     """
     from sklearn.datasets import load_digits
 
-    checks.choice("digits", "split", split, SPLITS)
+    checks.choice("digits", "split", split, TRAIN_OR_TEST)
     seed = checks.whole("digits", "seed", seed, at_least=0)
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(images))

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
+from fedlocal.data.synthetic import Config
+
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -17,7 +19,7 @@ class DataSettings(StrictModel):
     """A synthetic data set of the text."""
 
     generator: Literal["synthetic_lasso", "synthetic_low_rank"]
-    config: Literal["I", "II", "III", "IV"]
+    config: Config
 
 
 class StepSizeGrid(StrictModel):

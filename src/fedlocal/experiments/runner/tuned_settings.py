@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
+from fedlocal.core.types import Weights
 from fedlocal.experiments.runner.methods import CompositeLabel
 from fedlocal.experiments.runner.settings import Claim, Panel, ScoreRule, StepSizeGrid, StudySettings
-from fedlocal.simulation.sampling import Weights
 
 
 class TunedStudySettings(StudySettings):

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedlocal.core.types import WEIGHTS, Weights
 from fedlocal.flower.messages.round_settings import RoundSettings
-from fedlocal.simulation.plan import COHORT_BLOCK, WEIGHTS, cohort_table, local_work
+from fedlocal.simulation.plan import COHORT_BLOCK, cohort_table
+from fedlocal.simulation.sampling import local_work
 from fedlocal.util import checks
 
 
@@ -18,7 +20,7 @@ class Schedule:
     local_epochs: int | None
     batch_size: int | None
     clients_per_round: int
-    weights: str
+    weights: Weights
     seed: int
 
     @classmethod
@@ -32,7 +34,7 @@ class Schedule:
         local_epochs: int | None,
         batch_size: int | None,
         clients_per_round: int | None,
-        weights: str,
+        weights: Weights,
         seed: int,
     ) -> "Schedule":
         steps, epochs = local_work(owner, local_steps, local_epochs, sites)

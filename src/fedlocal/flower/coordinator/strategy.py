@@ -18,9 +18,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from fedlocal.core import LocalMethod, Params
+from fedlocal.core.types import Weights
 from fedlocal.data.moments import Scaling
 from fedlocal.flower._flwr import aggregate_metricrecords
-from fedlocal.flower.checks.aggregation import AGGREGATES
+from fedlocal.flower.checks.aggregation import AGGREGATES, AggregateName
 from fedlocal.flower.checks.examiner import Examiner
 from fedlocal.flower.checks.known_sites import KnownSites
 from fedlocal.flower.checks.loss_bounds import LossBounds
@@ -83,13 +84,13 @@ class Strategy(FedAvg):
         local_epochs: int | None = None,
         batch_size: int | None = None,
         clients_per_round: int | None = None,
-        weights: str = "uniform",
+        weights: Weights = "uniform",
         seed: int = 0,
         min_clients: int | None = None,
         patience: float = 600.0,
         eval_every: int = 10,
         tol: float | None = None,
-        aggregate: str = "mean",
+        aggregate: AggregateName = "mean",
         choose_step_size: bool = False,
         loss_bounds: LossBounds | None = None,
         standardize: bool = False,

@@ -12,6 +12,7 @@ import optax
 import pandas as pd
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core.types import Weights
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint, fingerprint
 from fedlocal.simulation.driver import Saver, drive, resume
@@ -20,7 +21,7 @@ from fedlocal.simulation.kernels.engine import CORES
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import DivergenceWarning
 from fedlocal.simulation.run import Run
-from fedlocal.simulation.sampling import Sampling, Weights
+from fedlocal.simulation.sampling import Sampling
 from fedlocal.simulation.sweeps.batches import CellGroup, outputs
 from fedlocal.simulation.sweeps.grid import PLAIN, Grid, combinations, groups_of, method_of, stack, table_of
 from fedlocal.simulation.sweeps.result import SweepResult

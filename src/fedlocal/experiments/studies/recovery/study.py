@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 
 from fedlocal.core import Regularizer
+from fedlocal.core.types import Weights
 from fedlocal.experiments.runner import tuning
 from fedlocal.experiments.runner.claims import judge
 from fedlocal.experiments.runner.outcome import StudyOutcome
 from fedlocal.experiments.runner.store import Store
 from fedlocal.experiments.studies.recovery.problem import RecoveryTask, choose_strength
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
-from fedlocal.simulation.sampling import Weights
 from fedlocal.solvers import centralized
 
 
