@@ -10,6 +10,7 @@ dual states. A step costs the words of its document, not the size of the vocabul
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     arguments = parser.parse_args()
 
+    X: Any
     X, labels = fl.data.read_libsvm(arguments.file) if arguments.file else fl.data.load("news20", arguments.folder)
     y = np.where(np.isin(labels, arguments.positive), 1.0, -1.0)
     lengths = np.sqrt(np.asarray((X * X).sum(axis=1)).ravel())
@@ -56,7 +58,7 @@ def main() -> None:
     )
     seconds = time.perf_counter() - began
 
-    last = result.history[result.history["round"] == arguments.rounds]
+    last: Any = result.history[result.history["round"] == arguments.rounds]
     shown = last[["strength", "loss", "objective", "density", "accuracy_held_out"]].reset_index(drop=True)
     shown["words"] = (shown["density"] * X.shape[1]).round().astype(int)
     console = Console()

@@ -52,7 +52,13 @@ def errors(problem: Any, build: Callable[..., Any], step_sizes: Any, rounds: int
     """Mean over seeds of the final error of each step size."""
     ends = []
     for seed in SEEDS:
-        run = {"rounds": rounds, "local_steps": steps, "batch_size": 1, "seed": seed, "eval_every": rounds}
+        run: dict[str, Any] = {
+            "rounds": rounds,
+            "local_steps": steps,
+            "batch_size": 1,
+            "seed": seed,
+            "eval_every": rounds,
+        }
         history = fl.sweep(problem, build, {"step_size": list(step_sizes)}, progress=False, **run).history
         last = history.groupby("step_size").tail(1).set_index("step_size")["objective"]
         ends.append(last.reindex(step_sizes).to_numpy() - optimum)
@@ -82,7 +88,7 @@ def test_choice_is_near_the_best_of_an_exhaustive_sweep(name: str):
         for k in counts
     }
     best = advice.best
-    run = {**advice.options, "eval_every": rounds, "progress": False}
+    run: dict[str, Any] = {**advice.options, "eval_every": rounds, "progress": False}
     ends = [fl.simulate(problem, advice.method, seed=seed, **run).history["objective"].iloc[-1] for seed in SEEDS]
     chosen = np.mean(ends) - optimum
     winner = min(found, key=found.__getitem__)

@@ -823,7 +823,7 @@ def test_bias_of_the_log_cosh_instance_is_between_its_bounds(fraction: float):
         pytest.param("FedAvg", "quadratic, clients apart", "strongly convex", marks=pytest.mark.thorough),
     ],
 )
-def test_simulate_walks_the_same_way(method: str, name: str, average: str | None):
+def test_simulate_walks_the_same_way(method: str, name: str, average: Any):
     """The point that it returns, and what its shadow sees, to rounding."""
     case, local_steps, lane, seed = case_named(name), max(LOCAL_STEPS), 1, 3
     eta, mu = fractions(method)[lane] / case.smoothness, case.constants.strong_convexity

@@ -1,11 +1,13 @@
 """Chapter 4's claim on LASSO data set I: dual averaging recovers the pattern, primal averaging smooths it out."""
 
+from typing import Any
+
 import jax
 import pytest
 
 import fedlocal as fl
 
-SAMPLING = {"clients_per_round": 10, "local_epochs": 1, "batch_size": 10, "eval_every": 20}
+SAMPLING: dict[str, Any] = {"clients_per_round": 10, "local_epochs": 1, "batch_size": 10, "eval_every": 20}
 PSI = fl.regularizers.L1(0.3)
 
 

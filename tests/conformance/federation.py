@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedlocal as fl
+from fedlocal.core.types import Weights
+from fedlocal.problems.data_problem import DataProblem
 from fedlocal.simulation.plan import Plan, Sampling
 from oracles.transcripts import Grads
 
@@ -43,16 +45,16 @@ def flat(x: dict[str, Any]) -> np.ndarray:
 MASK = np.array([False] + [True] * 6)
 
 
-def numpy_gradient(problem: fl.problems.MatrixSensing, rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def numpy_gradient(problem: DataProblem, rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """x -> gradient of the mean squared error over these rows, by the formula."""
     features, targets = (np.asarray(a) for a in problem.data.arrays)
     design = np.concatenate([np.ones((len(rows), 1)), features[rows].reshape(len(rows), -1)], axis=1)
     return lambda x: 2 * design.T @ (design @ x - targets[rows]) / len(rows)
 
 
-def rounds_of(problem: fl.problems.MatrixSensing, rounds: int, weights: str, **sampling: Any) -> list:
+def rounds_of(problem: fl.problems.MatrixSensing, rounds: int, weights: Weights, **sampling: Any) -> list:
     """What the transcripts take: for every round and client its weight and its gradients, one per local step."""
-    plan = Plan.make(problem, Sampling(weights=weights, **sampling))  # pyright: ignore[reportArgumentType]
+    plan = Plan.make(problem, Sampling(weights=weights, **sampling))
     starts, sizes = np.asarray(problem.data.client_starts), np.asarray(problem.data.client_sizes)
     out = []
     for r in range(rounds):
@@ -60,7 +62,7 @@ def rounds_of(problem: fl.problems.MatrixSensing, rounds: int, weights: str, **s
         raw = sizes[cohort] if weights == "examples" else np.ones(len(cohort))
         clients = []
         for m, weight in zip(cohort, raw / raw.sum(), strict=True):
-            own = starts[m] + np.arange(sizes[m])
+            own = starts[m] + np.arange(int(sizes[m]))
             draws = plan.draws(plan.round_key(r), jnp.asarray(m))
             grads = []
             for k in range(int(plan.steps[m])):

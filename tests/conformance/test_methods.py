@@ -98,10 +98,11 @@ def test_vmap_over_the_method(name: str):
 
 
 def test_the_program_is_compiled_once_for_all_step_sizes_seeds_and_chunks():
-    from fedlocal.simulation.engines import _advance
+    from fedlocal.simulation import engines
 
     problem = federation()
-    _advance.clear_cache()
+    advance: Any = engines._advance
+    advance.clear_cache()
     for eta, seed, rounds, every in [(0.1, 0, 3, 1), (0.2, 1, 10, 5), (0.05, 2, 7, 7)]:
         method = fl.methods.FedDualAvg(eta, 0.5, fl.regularizers.L1(eta))
         fl.simulate(
@@ -114,7 +115,7 @@ def test_the_program_is_compiled_once_for_all_step_sizes_seeds_and_chunks():
             seed=seed,
             clients_per_round=2,
         )
-    assert _advance._cache_size() == 1
+    assert advance._cache_size() == 1
 
 
 @pytest.mark.parametrize("name", CASES)

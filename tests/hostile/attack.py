@@ -122,7 +122,7 @@ def numbers(**changes: Any) -> Change:
     """Other numbers; a function changes an honest one, None takes it away. `num_examples` is num-examples."""
 
     def changed(question: Message, answer: Message) -> Message:
-        record = next(iter(answer.content.metric_records.values()))
+        record: Any = next(iter(answer.content.metric_records.values()))
         for name, value in ((name.replace("_", "-"), value) for name, value in changes.items()):
             if value is None:
                 del record[name]

@@ -95,7 +95,7 @@ class Coordinator:
         """What the site answers to any content."""
         question, _ = _through_bytes(Message(content, 1, kind))
         answer, data = _through_bytes(self.app(question, self.context(run)))
-        self.sent.append(data)
+        self.sent += data
         return answer
 
     def end(self) -> None:

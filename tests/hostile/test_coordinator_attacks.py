@@ -205,16 +205,16 @@ def test_a_round_has_one_state(first: str, second: str, coordinator: Coordinator
 
 
 def test_a_round_has_one_dual_point(coordinator: Coordinator):
-    factors = {"conjugate__positive": 0.5, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
+    factors: dict[str, Any] = {"conjugate__positive": 0.5, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
     answered(coordinator.evaluate(ZERO, **factors))
     assert refusal(coordinator.evaluate(ZERO, **{**factors, "conjugate__positive": 0.4})) == "round"
 
 
 @pytest.mark.parametrize("wrong", [1.5, -0.1, float("nan"), float("inf"), 1, "1", [0.5]])
 def test_factors_of_a_dual_point_must_be_proper(wrong: Any, coordinator: Coordinator):
-    factors = {"conjugate__positive": wrong, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
+    factors: dict[str, Any] = {"conjugate__positive": wrong, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
     assert "no proper factors" in refusal(coordinator.evaluate(ZERO, **factors))
-    shifted = {"conjugate__positive": 1.0, "conjugate__negative": 1.0, "conjugate__shift": 0.5}
+    shifted: dict[str, Any] = {"conjugate__positive": 1.0, "conjugate__negative": 1.0, "conjugate__shift": 0.5}
     assert "no proper factors" in refusal(coordinator.evaluate(ZERO, 1, **shifted))
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import fedlocal as fl
@@ -193,7 +192,7 @@ def test_a_value_that_one_patient_has_is_in_no_answer(tmp_path: Path):
     ("rows", "columns", "code"), [(9, COLUMNS[:1], "fewest_rows"), (12, COLUMNS, "most_parameters_per_row")]
 )
 def test_a_site_that_is_too_small_answers_nothing(rows: int, columns: list[str], code: str, tmp_path: Path):
-    table: pd.DataFrame = patients(rows)[[*columns, TARGET]]
+    table: Any = patients(rows)[[*columns, TARGET]]
     coordinator = Coordinator(*write_hospital(tmp_path, table))
     state = np.zeros(len(columns) + 1)
     for reply in (coordinator.query(), coordinator.query(moments=True), coordinator.query(curvature=True)):

@@ -5,6 +5,7 @@ as many chosen states as there are rows, the columns of every row; the usual pol
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,7 +39,7 @@ def rotated(table: np.ndarray, seed: int) -> np.ndarray:
     """Other rows with the same second moments: rotated among themselves around the axis of ones."""
     n = len(table)
     rng = np.random.default_rng(seed)
-    basis = qr(np.c_[np.ones(n), rng.normal(size=(n, n - 1))])[0]
+    basis: Any = qr(np.c_[np.ones(n), rng.normal(size=(n, n - 1))])[0]
     turn = np.eye(n)
     turn[1:, 1:] = qr(rng.normal(size=(n - 1, n - 1)))[0]
     return basis @ turn @ basis.T @ table
@@ -53,7 +54,7 @@ def answers_of(coordinator: Coordinator, states: np.ndarray) -> list[float]:
         arrays = records.only_arrays(answered(asked).content)
         found += [*arrays["weights"].tolist(), *arrays["intercept"].ravel().tolist()]
         found += [value for _, value in sorted(numbers_of(asked).items())]
-        factors = {"conjugate__positive": 0.5, "conjugate__negative": 0.5, "conjugate__shift": 0.3}
+        factors: dict[str, Any] = {"conjugate__positive": 0.5, "conjugate__negative": 0.5, "conjugate__shift": 0.3}
         found.append(numbers_of(coordinator.evaluate(state, 2 * r + 1, **factors))["conjugate"])
     return found
 
@@ -81,7 +82,7 @@ def test_the_certificate_of_least_squares_has_no_kinks(tmp_path: Path):
     assert {numbers_of(coordinator.evaluate(np.r_[0, 0, 0, 0, c], int(c)))["positive"] for c in (20.0, 40.0, 60.0)} == {
         0.0
     }
-    factors = {"conjugate__positive": 0.5, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
+    factors: dict[str, Any] = {"conjugate__positive": 0.5, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
     assert "no proper factors" in refusal(coordinator.evaluate(np.r_[0, 0, 0, 0, 20.0], 20, **factors))
 
 
@@ -121,13 +122,13 @@ def rows_from_gradients(states: np.ndarray, gradients: np.ndarray, rows: int, se
         return J.reshape(-1, free.size)
 
     start = np.random.default_rng(seed).normal(size=rows * (width - 1))
-    fit = least_squares(misfit, start, jacobian, method="lm", max_nfev=400, xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    fit = least_squares(misfit, start, jacobian, method="lm", max_nfev=400, xtol=1e-15, ftol=1e-15, gtol=1e-15)  # pyright: ignore[reportArgumentType]
     return fit.cost, fit.x.reshape(rows, width - 1)
 
 
 def test_chosen_states_give_every_row_of_logistic_regression(tmp_path: Path):
     """70 questions, and every column of all 30 patients is known: this is why the usual policy answers 15."""
-    table = patients(30)[[*NUMERIC, TARGET]]
+    table: Any = patients(30)[[*NUMERIC, TARGET]]
     app, node = write_hospital(tmp_path, table)
     coordinator = Coordinator(with_policy(app, most_states_per_row=3), node)
     moments = coordinator.own_moments()
@@ -142,7 +143,7 @@ def test_chosen_states_give_every_row_of_logistic_regression(tmp_path: Path):
 
 
 def test_the_usual_policy_answers_half_as_many_states_as_there_are_rows(tmp_path: Path):
-    coordinator = Coordinator(*write_hospital(tmp_path, patients(30)[[*NUMERIC, TARGET]]))
+    coordinator = Coordinator(*write_hospital(tmp_path, patients(30).filter([*NUMERIC, TARGET])))
     coordinator.claim(coordinator.own_moments())
     states = chosen_states(17, 3)
     for r, z in enumerate(states[:10]):
@@ -156,7 +157,7 @@ def test_the_usual_policy_answers_half_as_many_states_as_there_are_rows(tmp_path
 
 def test_certificates_give_the_labels_of_known_rows(tmp_path: Path):
     """The sums of positive slopes are linear in the labels; without certificates (policy) they are not given."""
-    table = patients(30)[[*NUMERIC, TARGET]]
+    table: Any = patients(30)[[*NUMERIC, TARGET]]
     app, node = write_hospital(tmp_path, table)
     coordinator = Coordinator(with_policy(app, most_states_per_row=3), node)
     coordinator.claim(coordinator.own_moments())

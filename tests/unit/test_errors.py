@@ -204,7 +204,7 @@ PROBLEMS: dict[str, tuple[Call, tuple[str, ...]]] = {
         ("MLP", "labels must be", "0..2", "got 3"),
     ),
     "mlp_hidden": (lambda: fl.problems.MLP(data(X, [0, 1] * 3), hidden=(0,)), ("MLP", "hidden", ">= 1", "got 0")),
-    "mlp_hidden_is_a_number": (lambda: fl.problems.MLP(data(X, [0, 1] * 3), hidden=5), ("MLP", "hidden", "5")),
+    "mlp_hidden_is_a_number": (lambda: fl.problems.MLP(data(X, [0, 1] * 3), hidden=5), ("MLP", "hidden", "5")),  # pyright: ignore[reportArgumentType]
     "least_squares_targets": (
         lambda: fl.problems.LeastSquares(data(X, Y[:, None])),
         ("LeastSquares", "targets", "(6, 1)"),
@@ -228,7 +228,7 @@ PROBLEMS: dict[str, tuple[Call, tuple[str, ...]]] = {
         ("LeastSquares", "features and targets", "1 array"),
     ),
     "l2": (lambda: fl.problems.Logistic(data(X, SIGNS), l2=-1), ("Logistic", "l2 must be >= 0", "-1")),
-    "loss_fn": (lambda: fl.Problem(3, data()), ("Problem", "loss_fn must be a function", "3")),
+    "loss_fn": (lambda: fl.Problem(3, data()), ("Problem", "loss_fn must be a function", "3")),  # pyright: ignore[reportArgumentType]
     "quadratics": (
         lambda: fl.problems.quadratics(np.ones((2, 1, 1)), np.ones((3, 1))),
         ("quadratics", "(2, 1, 1)", "(3, 1)"),

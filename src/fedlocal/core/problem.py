@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from fedlocal.core.types import Params
+from fedlocal.core.types import Params, Scalar
 
 
 class Batch(NamedTuple):
@@ -33,7 +33,7 @@ class AbstractProblem(eqx.Module):
         """A stochastic gradient of F_m at x."""
 
     @abstractmethod
-    def full_gradient(self, x: Params, client: jax.Array) -> Params:
+    def full_gradient(self, x: Params, client: Scalar) -> Params:
         """The exact gradient of F_m at x."""
 
     @abstractmethod
@@ -49,5 +49,5 @@ class AbstractProblem(eqx.Module):
         """What `loss` needs of p, the weights of the clients: computed once, on the host."""
 
     @abstractmethod
-    def loss(self, x: Params, loss_weights: jax.Array) -> jax.Array:
+    def loss(self, x: Params, loss_weights: jax.Array | np.ndarray) -> jax.Array:
         """F(x), traced in float64 by the engines."""

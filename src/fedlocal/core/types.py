@@ -1,7 +1,7 @@
 """The words that all parts share: parameters, scalars, and what travels between clients and server."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import equinox as eqx
 
@@ -13,6 +13,8 @@ Message: TypeAlias = Any  # what a client sends: a change of what it received, o
 Memory: TypeAlias = Any  # what a client keeps between rounds; () for most methods
 NoMemory: TypeAlias = tuple[()]  # of methods whose clients keep nothing
 GradFn: TypeAlias = Callable[[Params], Params]
+Weights: TypeAlias = Literal["uniform", "examples"]  # of clients in a mean: all alike, or by number of examples
+WEIGHTS: tuple[str, ...] = get_args(Weights)
 
 
 def static(**kwargs: Any) -> Any:

@@ -14,12 +14,13 @@ import scipy.sparse
 from fedlocal.data.libsvm import read_libsvm
 from fedlocal.data.registry import CATALOGUE, KNOWN, Dataset
 from fedlocal.data.sets.adult import a9a
+from fedlocal.data.splits import TrainOrTest
 from fedlocal.util import checks
 from fedlocal.util.files import replacing
 from fedlocal.util.progress import ProgressBar
 
 Folder = str | os.PathLike[str] | None
-EMBEDDED = {"a9a": "train", "a9a.t": "test"}  # splits of `a9a`
+EMBEDDED: dict[str, TrainOrTest] = {"a9a": "train", "a9a.t": "test"}  # splits of `a9a`
 BLOCK = 1 << 20  # bytes
 PATIENCE = 30  # seconds without an answer
 

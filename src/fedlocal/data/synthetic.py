@@ -1,10 +1,11 @@
 """The dissertation's synthetic data sets: sparse and low-rank truths seen through clients with shifted features."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from fedlocal.data.federated_data import FederatedData
+from fedlocal.data.splits import TRAIN_OR_VALIDATION, TrainOrValidation
 from fedlocal.util import checks
 
 
@@ -16,14 +17,14 @@ class SyntheticSize(NamedTuple):
     examples: int  # per client
 
 
-LASSO = {
+Config = Literal["I", "II", "III", "IV"]
+LASSO: dict[Config, SyntheticSize] = {
     "I": SyntheticSize(512, 64, 128),
     "II": SyntheticSize(64, 64, 128),
     "III": SyntheticSize(8, 64, 128),
     "IV": SyntheticSize(512, 256, 32),
 }
-SPLITS = ("train", "validation")
-LOW_RANK = {
+LOW_RANK: dict[Config, SyntheticSize] = {
     "I": SyntheticSize(16, 64, 128),
     "II": SyntheticSize(4, 64, 128),
     "III": SyntheticSize(1, 64, 128),
@@ -31,7 +32,9 @@ LOW_RANK = {
 }
 
 
-def synthetic_lasso(config: str = "I", seed: int = 0, dimension: int = 1024, split: str = "train") -> FederatedData:
+def synthetic_lasso(
+    config: Config = "I", seed: int = 0, dimension: int = 1024, split: TrainOrValidation = "train"
+) -> FederatedData:
     """Observations b = a'x + x0 + noise of a sparse x: d1 ones, then zeros; a = client mean + standard normal.
 
     Configurations I to IV are those of the text: 512, 64, 8 ones on 64 clients of 128 examples; 512 on 256 clients of 32.
@@ -49,7 +52,9 @@ def synthetic_lasso(config: str = "I", seed: int = 0, dimension: int = 1024, spl
     return _observe(weights, setting, seed, split)
 
 
-def synthetic_low_rank(config: str = "I", seed: int = 0, dimension: int = 32, split: str = "train") -> FederatedData:
+def synthetic_low_rank(
+    config: Config = "I", seed: int = 0, dimension: int = 32, split: TrainOrValidation = "train"
+) -> FederatedData:
     """Observations b = <A, X> + x0 + noise of a matrix X = diag(1, ..., 1, 0, ..., 0); A = client mean + standard normal.
 
     Configurations I to IV are those of the text: rank 16, 4, 1 on 64 clients of 128 examples; 16 on 256 clients of 32.
@@ -66,8 +71,8 @@ def synthetic_low_rank(config: str = "I", seed: int = 0, dimension: int = 32, sp
     return _observe(weights, setting, seed, split)
 
 
-def _observe(weights: np.ndarray, setting: SyntheticSize, seed: int, split: str) -> FederatedData:
-    checks.choice("synthetic data", "split", split, SPLITS)
+def _observe(weights: np.ndarray, setting: SyntheticSize, seed: int, split: TrainOrValidation) -> FederatedData:
+    checks.choice("synthetic data", "split", split, TRAIN_OR_VALIDATION)
     rng = np.random.default_rng(checks.whole("synthetic data", "seed", seed, at_least=0))
     intercept = rng.standard_normal()
     clients, examples = setting.clients, setting.examples

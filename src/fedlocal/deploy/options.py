@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from fedlocal.core.types import WEIGHTS
 from fedlocal.deploy.defaults import AGGREGATES
-from fedlocal.simulation.plan import WEIGHTS
 from fedlocal.util import checks
 
 OWNER = "deploy"

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight
 
 from fedlocal.core import Regularizer, Separable
+from fedlocal.core.types import WEIGHTS, Weights
 from fedlocal.data.moments import UnitError
 from fedlocal.losses import ScoreLoss
 from fedlocal.methods.table import method_row
@@ -23,7 +24,6 @@ from fedlocal.solvers.newton.weighted_sums import LARGEST
 from fedlocal.util import checks
 from fedlocal.util.progress import ProgressBar
 
-WEIGHTS = ("examples", "uniform")
 NEWTON = "prox_newton"
 Model = TypeVar("Model")
 
@@ -39,7 +39,7 @@ class FederatedModel(BaseEstimator):
     """A linear model over sites; concrete ones say which loss and which penalty."""
 
     fit_intercept: bool = True  # never penalised
-    weights: str = "examples"  # "examples": every example counts alike, the pooled fit; "uniform": every site
+    weights: Weights = "examples"  # "examples": every example counts alike, the pooled fit; "uniform": every site
     standardize: bool = False  # columns by means and variances over all sites; dense ones are centred, too
     method: str = NEWTON  # or a local method, which comes first: "fed_dual_avg", "fed_mid", "fed_avg", "fed_ac_one"
     local_steps: int = 10  # full local gradients in a round of the local method

@@ -15,7 +15,7 @@ from sklearn.model_selection import LeaveOneGroupOut, check_cv
 from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import FederatedModel, parameters
 from fedlocal.estimators.linear import FederatedRegressor, elastic_net
-from fedlocal.estimators.logistic import FederatedLogisticRegression, PenalizedClassifier
+from fedlocal.estimators.logistic import FederatedLogisticRegression, PenalizedClassifier, Penalty
 from fedlocal.regularizers import L1, GroupL1
 from fedlocal.solvers.newton.fitting import FitOptions, FittingProblem, Start
 from fedlocal.util import checks
@@ -197,7 +197,7 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
     ((5, 3), 0)
     """
 
-    penalty: Any = field(default="l1", kw_only=False)
+    penalty: Penalty | Regularizer | None = field(default="l1", kw_only=False)
     Cs: Any = 10
     eps: float = 1e-3
     cv: Any = None

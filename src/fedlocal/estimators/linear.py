@@ -84,7 +84,7 @@ class FederatedLinearRegression(PenalizedRegressor):
     ([2.0], 1.0)
     """
 
-    penalty: Any = None
+    penalty: Regularizer | None = None
     positive: bool = False
 
     def _psi(self) -> Regularizer | Separable:

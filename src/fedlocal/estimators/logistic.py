@@ -1,7 +1,7 @@
 """Classification over sites: logistic regression of two and of more classes."""
 
 from dataclasses import field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.special import softmax
@@ -18,7 +18,8 @@ from fedlocal.regularizers import GroupL1, Zero
 from fedlocal.solvers.newton.fitting import FittingProblem
 from fedlocal.util import checks
 
-PENALTIES = ("l1", "l2", "elasticnet", "group")
+Penalty = Literal["l1", "l2", "elasticnet", "group"]
+PENALTIES: tuple[str, ...] = get_args(Penalty)
 
 
 @parameters
@@ -86,7 +87,7 @@ class FederatedClassifier(ClassifierMixin, FederatedModel):
 class PenalizedClassifier(FederatedClassifier):
     """Classes from scores, with a penalty of strength 1 / (C n)."""
 
-    penalty: Any = field(default="l2", kw_only=False)
+    penalty: Penalty | Regularizer | None = field(default="l2", kw_only=False)
     l1_ratio: float = 0.5
     groups: Any = None
 
@@ -136,7 +137,7 @@ class FederatedLogisticRegression(PenalizedClassifier):
     (['well'], True)
     """
 
-    penalty: Any = field(default="l2", kw_only=False)
+    penalty: Penalty | Regularizer | None = field(default="l2", kw_only=False)
     C: float = 1.0
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegression":

@@ -1,6 +1,6 @@
 """FedAc: clients take accelerated steps, the server averages both of their sequences."""
 
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -131,7 +131,7 @@ class FedAc(AcceleratedLocalMethod):
         local_steps: int | None = None,
         variant: Variant = "one",
     ):
-        self.variant = cast(Variant, checks.choice("FedAc", "variant", variant, get_args(Variant)))
+        self.variant = checks.choice("FedAc", "variant", variant, get_args(Variant))
         owner = f"FedAc.{variant}"
         self.step_size = checks.number(owner, "step_size", step_size, above=0)
         self.strong_convexity = checks.number(owner, "strong_convexity", strong_convexity, above=0)

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from fedlocal.core import AbstractProblem, Batch, Params
+from fedlocal.core.types import Scalar
 from fedlocal.data.federated_data import FederatedData, SparseRows
 
 BLOCK_NUMBERS = 1 << 18  # numbers of one client's examples that are looked at at once in an exact gradient
@@ -51,7 +52,7 @@ class DataProblem(AbstractProblem):
 
         return jax.grad(objective)(x)
 
-    def full_gradient(self, x: Params, client: jax.Array) -> Params:
+    def full_gradient(self, x: Params, client: Scalar) -> Params:
         start, size = self.data.client_starts[client], self.data.client_sizes[client]
         dtype = optax.tree.dtype(x, "promote")
         block = min(self._rows_at_once(BLOCK_NUMBERS), self.data.largest)
@@ -67,7 +68,7 @@ class DataProblem(AbstractProblem):
     def loss_weights(self, client_weights: np.ndarray) -> np.ndarray:
         return self.data.example_weights(client_weights)
 
-    def loss(self, x: Params, loss_weights: jax.Array) -> jax.Array:
+    def loss(self, x: Params, loss_weights: jax.Array | np.ndarray) -> jax.Array:
         return self.weighted_sum(self.losses, x, loss_weights) + self.penalty(x)
 
     def weighted_sum(self, fn: Callable[..., jax.Array], x: Params, weights: jax.Array) -> jax.Array:

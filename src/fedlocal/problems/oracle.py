@@ -23,17 +23,17 @@ class Oracle(AbstractProblem):
     [2.0]
     """
 
-    value: Callable[[Params, jax.Array], jax.Array]
-    gradient_fn: Callable[[Params, jax.Array], Params] | None
-    noise: Callable[[jax.Array, Params, jax.Array], Params] | None
+    value: Callable[[Params, Scalar], jax.Array]
+    gradient_fn: Callable[[Params, Scalar], Params] | None
+    noise: Callable[[jax.Array, Params, Scalar], Params] | None
     init_fn: Callable[[jax.Array], Params] | None
     num_clients: int = static()
 
     def __init__(
         self,
-        value: Callable[[Params, jax.Array], jax.Array],
-        gradient: Callable[[Params, jax.Array], Params] | None = None,
-        noise: Callable[[jax.Array, Params, jax.Array], Params] | None = None,
+        value: Callable[[Params, Scalar], jax.Array],
+        gradient: Callable[[Params, Scalar], Params] | None = None,
+        noise: Callable[[jax.Array, Params, Scalar], Params] | None = None,
         num_clients: int = 1,
         init_fn: Callable[[jax.Array], Params] | None = None,
     ):
@@ -52,7 +52,7 @@ class Oracle(AbstractProblem):
         draws = jax.vmap(lambda key: self.noise(key, x, batch.client))(batch.keys)  # pyright: ignore[reportOptionalCall]
         return optax.tree.add(exact, jax.tree.map(lambda d: jnp.mean(d, axis=0), draws))
 
-    def full_gradient(self, x: Params, client: jax.Array) -> Params:
+    def full_gradient(self, x: Params, client: Scalar) -> Params:
         return (self.gradient_fn or jax.grad(self.value))(x, client)
 
     def sizes(self) -> None:
@@ -64,7 +64,7 @@ class Oracle(AbstractProblem):
     def loss_weights(self, client_weights: np.ndarray) -> np.ndarray:
         return client_weights
 
-    def loss(self, x: Params, loss_weights: jax.Array) -> jax.Array:
+    def loss(self, x: Params, loss_weights: jax.Array | np.ndarray) -> jax.Array:
         clients = jnp.arange(self.num_clients)
         return jnp.sum(loss_weights * jax.lax.map(lambda m: self.value(x, m), clients, batch_size=1024))
 
@@ -105,7 +105,7 @@ def piecewise_quadratic(
     return Oracle(value, noise=normal_noise(noise_std), num_clients=num_clients, init_fn=start)
 
 
-def normal_noise(noise_std: Scalar) -> Callable[[jax.Array, Params, jax.Array], Params]:
+def normal_noise(noise_std: Scalar) -> Callable[[jax.Array, Params, Scalar], Params]:
     """Independent normal noise of the same standard deviation in every coordinate of every client."""
     return jax.tree_util.Partial(normal_draw, checks.number("normal_noise", "noise_std", noise_std, at_least=0))
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Params
+from fedlocal.core.types import WEIGHTS, Weights
 from fedlocal.problems.data_problem import LOSS_NUMBERS, DataProblem, cast_like
 from fedlocal.util import checks
 
-WEIGHTS = ("uniform", "examples")
 SMALL_BLOCK = 256  # rows; fewer at once cost as much time
 
 SumsFn = Callable[[tuple[Any, ...], jax.Array], Any]  # (B examples, their (B,) weights) -> weighted sums, any pytree
@@ -116,7 +116,7 @@ def smooth_part_of(problem: AbstractProblem, client_weights: np.ndarray, federat
     return PooledMean(problem, jnp.asarray(problem.loss_weights(client_weights)))
 
 
-def client_weights(owner: str, problem: AbstractProblem, weights: str) -> np.ndarray:
+def client_weights(owner: str, problem: AbstractProblem, weights: Weights) -> np.ndarray:
     """(M,) weights p of the clients by name: uniform, or by their numbers of examples."""
     checks.choice(owner, "weights", weights, WEIGHTS)
     sizes = problem.sizes()

@@ -29,7 +29,7 @@ class Augmented(AbstractProblem):
     def gradient(self, x: Params, batch: Batch) -> Params:
         return self._add_pull(self.base.gradient(x, batch), x)
 
-    def full_gradient(self, x: Params, client: jax.Array) -> Params:
+    def full_gradient(self, x: Params, client: Scalar) -> Params:
         return self._add_pull(self.base.full_gradient(x, client), x)
 
     def sizes(self) -> np.ndarray | None:
@@ -41,7 +41,7 @@ class Augmented(AbstractProblem):
     def loss_weights(self, client_weights: np.ndarray) -> np.ndarray:
         return self.base.loss_weights(client_weights)
 
-    def loss(self, x: Params, loss_weights: jax.Array) -> jax.Array:
+    def loss(self, x: Params, loss_weights: jax.Array | np.ndarray) -> jax.Array:
         squares = jax.tree.map(lambda a, c: jnp.sum((a - c) ** 2), x, self.center)
         return self.base.loss(x, loss_weights) + self.strength / 2 * sum(jax.tree.leaves(squares))
 

@@ -108,7 +108,7 @@ class RandomIterate(Average):
 
 
 AverageName = Literal["third_order", "uniform", "rounds", "random"]
-AVERAGES: dict[str, Callable[[], Average]] = {
+AVERAGES: dict[AverageName, Callable[[], Average]] = {
     "third_order": ThirdOrderAverage,
     "uniform": UniformAverage,
     "rounds": RoundAverage,
@@ -116,7 +116,7 @@ AVERAGES: dict[str, Callable[[], Average]] = {
 }
 
 
-def average_named(owner: str, average: str | Average | None) -> Average | None:
+def average_named(owner: str, average: AverageName | Average | None) -> Average | None:
     """Return the average of this name; objects and None pass through."""
     if average is None or isinstance(average, Average):
         return average

@@ -84,7 +84,7 @@ class KernelEngine:
         return self.linear.losses(points, loss_weights)
 
 
-def engine_for(owner: str, engine: str, run: Run, mesh: Mesh | None) -> Engine:
+def engine_for(owner: str, engine: EngineName, run: Run, mesh: Mesh | None) -> Engine:
     """Return the engine of one run."""
     if engine_name(owner, engine, run, [run.method], mesh) == "linear":
         return KernelEngine(run)
@@ -92,7 +92,7 @@ def engine_for(owner: str, engine: str, run: Run, mesh: Mesh | None) -> Engine:
 
 
 def engine_name(
-    owner: str, engine: str, run: Run, methods: Sequence[LocalMethod], mesh: Mesh | None = None
+    owner: str, engine: EngineName, run: Run, methods: Sequence[LocalMethod], mesh: Mesh | None = None
 ) -> Literal["jax", "linear"]:
     """Return which engine runs these methods, which share a run: "linear" where the fused kernels apply, else "jax"."""
     checks.choice(owner, "engine", engine, ENGINES)

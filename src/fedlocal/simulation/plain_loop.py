@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Client, LocalMethod, Memory, Params, Round
+from fedlocal.core.types import Weights
 from fedlocal.metrics import losses_in_float64
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.clients import ClientRound, Step, client_round
 from fedlocal.simulation.discrepancy import message_fields, message_spread
 from fedlocal.simulation.driver import Saver, drive
-from fedlocal.simulation.plan import Sampling, Weights
+from fedlocal.simulation.plan import Sampling
 from fedlocal.simulation.progress import RunProgress
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import Result

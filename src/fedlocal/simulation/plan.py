@@ -6,7 +6,7 @@ All of it is a function of one integer seed, the round and the client, so every 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,10 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Batch, static
+from fedlocal.core.types import WEIGHTS, Weights
 from fedlocal.util import checks
 
-Weights = Literal["uniform", "examples"]
-WEIGHTS: tuple[str, ...] = get_args(Weights)
 COHORT_BLOCK = 64  # rounds whose clients are drawn together
 SMALL_CLIENT = 2**16  # examples
 

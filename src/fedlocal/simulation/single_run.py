@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from jax.sharding import Mesh
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core.types import Weights
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint
 from fedlocal.simulation.driver import Saver, drive, resume
 from fedlocal.simulation.engines import EngineName, engine_for
 from fedlocal.simulation.mesh import check_same_call, leads, mesh_of, processes
-from fedlocal.simulation.plan import Sampling, Weights
+from fedlocal.simulation.plan import Sampling
 from fedlocal.simulation.progress import RunProgress, StopWhen
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import Result

@@ -17,6 +17,7 @@ import numpy as np
 import optax
 
 from fedlocal.core import AbstractProblem, Params, Regularizer, Scalar, Zero
+from fedlocal.core.types import Weights
 from fedlocal.losses import ScoreLoss
 from fedlocal.losses.score_loss import array_namespace
 from fedlocal.problems.linear import LinearProblem
@@ -49,7 +50,7 @@ def certificate(
     problem: AbstractProblem,
     regularizer: Regularizer | None,
     x: Params,
-    weights: str = "uniform",
+    weights: Weights = "uniform",
     federated: bool = False,
 ) -> Certificate:
     r"""How far x is from the minimum of F + psi: KKT residual and, for linear models, a duality gap. Always in float64.

@@ -12,6 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fedlocal.core import AbstractProblem, Params, Regularizer, Zero
+from fedlocal.core.types import Weights
 from fedlocal.problems.smooth_part import SmoothPart, client_weights, point, smooth_part_of
 from fedlocal.problems.views import only
 from fedlocal.regularizers.l1 import L1
@@ -59,7 +60,7 @@ def centralized(
     problem: AbstractProblem,
     regularizer: Regularizer | None = None,
     *,
-    weights: str = "uniform",
+    weights: Weights = "uniform",
     x0: Params | None = None,
     tolerance: float = 1e-10,
     max_iterations: int = ITERATIONS,
@@ -113,10 +114,10 @@ def local(
 
 def path(
     problem: AbstractProblem,
-    strengths: Sequence[float],
+    strengths: Sequence[float] | np.ndarray,
     make_regularizer: Callable[[float], Regularizer] = L1,
     *,
-    weights: str = "uniform",
+    weights: Weights = "uniform",
     x0: Params | None = None,
     tolerance: float = 1e-10,
     max_iterations: int = ITERATIONS,
@@ -158,7 +159,7 @@ class _ReferenceSolver:
         self,
         owner: str,
         problem: AbstractProblem,
-        weights: str,
+        weights: Weights,
         tolerance: float,
         max_iterations: int,
         progress: bool,
@@ -234,7 +235,7 @@ class _ReferenceSolver:
 
 
 def zero_strength(
-    problem: AbstractProblem, make_regularizer: Callable[[float], Regularizer] = L1, *, weights: str = "uniform"
+    problem: AbstractProblem, make_regularizer: Callable[[float], Regularizer] = L1, *, weights: Weights = "uniform"
 ) -> float:
     """The smallest strength of a norm at which the solution has no weights: the dual norm of the gradient there.
 

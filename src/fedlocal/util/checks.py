@@ -1,11 +1,13 @@
 """Checks of a user's arguments: an error is one sentence that names the function, the value and what would work."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.core import Tracer
+
+Choice = TypeVar("Choice", bound=str)
 
 
 def is_traced(value: Any) -> bool:
@@ -53,7 +55,7 @@ def whole(owner: str, name: str, value: Any, *, at_least: int = 1, at_most: int 
     return int(value)
 
 
-def choice(owner: str, name: str, value: Any, options: Collection[str]) -> str:
+def choice(owner: str, name: str, value: Choice, options: Collection[str]) -> Choice:
     """Return `value` if it is one of `options`, or raise an error that lists them."""
     if not isinstance(value, str) or value not in options:
         raise ValueError(f"{owner}: {name} must be one of {', '.join(map(repr, options))}, got {value!r}")

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import Result
+from typer.testing import CliRunner
 
 from fedlocal.cli import app, output
 from fedlocal.data.catalogue import CATALOGUE, KNOWN

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import fedlocal as fl
 import paths
 from fedlocal.data import catalogue
 from fedlocal.data.registry import CATALOGUE
+from fedlocal.data.splits import TrainOrTest
 
 over = pytest.mark.parametrize
 SHARED = paths.SHARED / "data"
@@ -88,6 +90,7 @@ def everything(folder: Path) -> list[str]:
 @over(("name", "content"), [("w8a", TEXT), ("ijcnn1", bz2.compress(b"+1 22:4\n"))])
 def test_load_fetches_once(name: str, content: bytes, site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch):
     offer(site, monkeypatch, name, content, sha256(content))
+    X: Any
     X, y = fl.data.load(name)
     again, _ = fl.data.load(name)
     assert len(site.asked) == 1
@@ -221,7 +224,7 @@ def test_the_folder_comes_before_its_subfolder_before_the_cache(
 
 
 @over(("name", "split"), [("a9a", "train"), ("a9a.t", "test")])
-def test_a9a_is_never_fetched(name: str, split: str, cache: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a9a_is_never_fetched(name: str, split: TrainOrTest, cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(catalogue, "fetch", None)
     X, y = fl.data.load(name)
     expected_X, expected_y = fl.data.a9a(split)
@@ -258,6 +261,7 @@ def test_checksums_are_those_of_the_real_files():
 @over("name", [name for name in CATALOGUE if name != "epsilon"])
 def test_real_files_are_as_the_catalogue_says(name: str):
     entry, path = CATALOGUE[name], fl.data.verify(name, SHARED)
+    X: Any
     X, y = fl.data.load(name, SHARED)
     assert path == SHARED / "libsvm" / entry.file
     assert path.stat().st_size == entry.size

@@ -169,7 +169,7 @@ def test_a_sparse_matrix_of_the_user_is_not_changed():
 
 
 def test_from_clients_takes_a_list_of_csr():
-    parts = [sparse(1, 3), sparse(2, 4)]
+    parts: list[Any] = [sparse(1, 3), sparse(2, 4)]
     data = FederatedData.from_clients([(part, np.zeros(part.shape[0])) for part in parts])
     assert isinstance(data.arrays[0], SparseMatrix)
     for m, part in enumerate(parts):
@@ -259,7 +259,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         "^FederatedData: array 1 must hold numbers, got ",
     ),
     "groups_of_one_array": (
-        lambda: FederatedData.from_groups(X, [0, 0, 1]),
+        lambda: FederatedData.from_groups(X, [0, 0, 1]),  # pyright: ignore[reportArgumentType]
         r"^FederatedData.from_groups: arrays must be a tuple such as \(X, y\), got ",
     ),
     "one_tuple_instead_of_a_list_of_clients": (

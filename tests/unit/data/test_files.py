@@ -1,6 +1,7 @@
 """Examples from files of every format: the same rows, and errors that say which column is wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,7 @@ def test_the_usual_names_of_a_target_are_found(tmp_path: Path):
 
 @pytest.mark.parametrize("sites", [None, np.array([1, 0, 1])])
 def test_arrays(tmp_path: Path, sites: np.ndarray | None):
-    arrays = {"X": np.eye(3), "y": np.ones(3)} | ({} if sites is None else {"sites": sites})
+    arrays: dict[str, Any] = {"X": np.eye(3), "y": np.ones(3)} | ({} if sites is None else {"sites": sites})
     np.savez(tmp_path / "t.npz", **arrays)
     examples = read_examples(tmp_path / "t.npz")
     np.testing.assert_array_equal(examples.features, np.eye(3))

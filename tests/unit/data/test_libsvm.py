@@ -53,7 +53,7 @@ def test_it_is_what_scikit_learn_reads_whatever_the_pieces(
     monkeypatch.setattr(libsvm, "CHUNK", chunk)
     text = random_text()
     X, y = read_libsvm(written(tmp_path, PACKERS[packing](text)))
-    expected_X, expected_y = load_svmlight_file(io.BytesIO(text), zero_based=False)
+    expected_X, expected_y = load_svmlight_file(io.BytesIO(text), zero_based=False)  # pyright: ignore[reportArgumentType]
     for part in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(getattr(X, part), getattr(expected_X, part))
     assert X.shape == expected_X.shape

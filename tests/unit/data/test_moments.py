@@ -259,6 +259,7 @@ def test_wrong_input_is_told(wrong: Callable[[], Any], sentence: str):
 def test_deviations_in_any_unit_are_right_or_refused(kind: Any, exponent: int, seed: int):
     rows = np.random.default_rng(seed).normal(0.5, 1.0, (12, 2))
     parts = [kind(part * [1.0, 10.0**exponent]) for part in (rows[:5], rows[5:])]
+    said = ""
     try:
         scaling = Moments.merged([Moments.of(part) for part in parts]).scaling()
     except ValueError as refusal:

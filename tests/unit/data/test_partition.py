@@ -138,7 +138,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         "^partition.iid: num_clients must be a whole number >= 1 and <= 3, got 4$",
     ),
     "iid_no_clients": (lambda: partition.iid(3, 0), "^partition.iid: num_clients must be .* got 0$"),
-    "iid_half_a_client": (lambda: partition.iid(3, 1.5), "^partition.iid: num_clients must be .* got 1.5$"),
+    "iid_half_a_client": (lambda: partition.iid(3, 1.5), "^partition.iid: num_clients must be .* got 1.5$"),  # pyright: ignore[reportArgumentType]
     "iid_no_rows": (lambda: partition.iid(0, 1), "^partition.iid: num_examples must be .*>= 1, got 0$"),
     "iid_negative_seed": (lambda: partition.iid(3, 2, seed=-1), "^partition.iid: seed must be .*>= 0, got -1$"),
     "by_quantity_more_clients_than_rows": (

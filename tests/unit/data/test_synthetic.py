@@ -34,7 +34,7 @@ def within_four_standard_errors(sample: np.ndarray, expected: float) -> bool:
 
 
 @over("config", LASSO)
-def test_lasso_has_the_shape_of_the_text(config: str):
+def test_lasso_has_the_shape_of_the_text(config: Any):
     ones, clients, examples = LASSO[config]
     data = synthetic_lasso(config)
     assert data.arrays[0].shape == (8192, 1024)
@@ -44,7 +44,7 @@ def test_lasso_has_the_shape_of_the_text(config: str):
 
 
 @over("config", LOW_RANK)
-def test_low_rank_has_the_shape_of_the_text(config: str):
+def test_low_rank_has_the_shape_of_the_text(config: Any):
     rank, clients, examples = LOW_RANK[config]
     data = synthetic_low_rank(config)
     assert data.arrays[0].shape == (8192, 32, 32)
@@ -110,10 +110,10 @@ def test_another_seed_gives_other_data(make: Callable[..., FederatedData]):
 
 ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "unknown_config": (
-        lambda: synthetic_lasso("V"),
+        lambda: synthetic_lasso("V"),  # pyright: ignore[reportArgumentType]
         "^synthetic_lasso: config must be one of 'I', 'II', 'III', 'IV', got 'V'$",
     ),
-    "number_for_config": (lambda: synthetic_low_rank(1), "^synthetic_low_rank: config must be one of .* got 1$"),
+    "number_for_config": (lambda: synthetic_low_rank(1), "^synthetic_low_rank: config must be one of .* got 1$"),  # pyright: ignore[reportArgumentType]
     "dimension_below_the_ones": (
         lambda: synthetic_lasso("II", dimension=63),
         "^synthetic_lasso: dimension must be a whole number >= 64, got 63$",
@@ -127,7 +127,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         "^synthetic.*: seed must be a whole number >= 0, got -1$",
     ),
     "fractional_seed": (
-        lambda: synthetic_low_rank("III", seed=1.5, dimension=8),
+        lambda: synthetic_low_rank("III", seed=1.5, dimension=8),  # pyright: ignore[reportArgumentType]
         "^synthetic.*: seed must be a whole number >= 0, got 1.5$",
     ),
 }
@@ -155,4 +155,4 @@ def test_validation_examples_are_others_of_the_same_clients(kind: str):
 
 def test_a_split_that_does_not_exist_is_told():
     with pytest.raises(ValueError, match="split must be one of 'train', 'validation', got 'test'"):
-        synthetic_lasso("III", split="test")
+        synthetic_lasso("III", split="test")  # pyright: ignore[reportArgumentType]

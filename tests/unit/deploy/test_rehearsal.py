@@ -61,7 +61,7 @@ def test_an_experiment_is_the_experiment(tmp_path: Path):
     X, y = fl.data.a9a()
     problem = fl.problems.Logistic(fl.FederatedData.shared(X, y, num_clients=2), l2=1e-3)
     method = fl.methods.FedAc.one(step_size=0.2, strong_convexity=1e-3, local_steps=4)
-    x0 = {"weights": np.random.RandomState(1).standard_normal(X.shape[1])}
+    x0 = {"weights": np.random.RandomState(1).standard_normal(123)}
     result = fl.simulate(problem, method, rounds=3, local_steps=4, batch_size=1, x0=x0)
     assert history["loss"].iloc[-1] == pytest.approx(result.history["loss"].iloc[-1], abs=1e-9)
 

@@ -37,7 +37,7 @@ def federated(fit: str, alpha: float, **options: Any) -> Any:
         return E.FederatedLasso(alpha, **options)
     if fit == "elastic_net":
         return E.FederatedElasticNet(alpha, l1_ratio=L1_RATIO, **options)
-    penalty = fit.split("-")[1]
+    penalty: Any = fit.split("-")[1]
     return E.FederatedLogisticRegression(None if penalty == "None" else penalty, C=C, l1_ratio=L1_RATIO, **options)
 
 
@@ -380,7 +380,7 @@ def test_means_far_from_zero():
     D = make("dense")
     plain = E.FederatedLasso(0.2).fit(D.X, D.y, sites=D.sites)
     for columns, targets in ((1e6, 0.0), (0.0, 1e4), (0.0, 1e6)):
-        moved = E.FederatedLasso(0.2).fit(D.X + columns, D.y + targets, sites=D.sites)
+        moved: Any = E.FederatedLasso(0.2).fit(D.X + columns, D.y + targets, sites=D.sites)
         np.testing.assert_allclose(moved.coef_, plain.coef_, rtol=0, atol=1e-4)
         assert abs(moved.certificate_.duality_gap) <= 1e-8
     truth = federated("logistic-l1", 1.0).fit(D.X, D.signs, sites=D.sites)

@@ -31,11 +31,10 @@ D = make("dense")
 SITES = sorted(set(D.sites))
 
 
-def small(kind: type) -> Any:
+def small(kind: Any) -> Any:
     """With a short path and few folds where there is one, for the many fits of scikit-learn's checks."""
-    if kind not in SEARCHES:
-        return kind()
-    return kind(cv=2, **({"Cs": [0.1, 1.0]} if "Logistic" in kind.__name__ else {"alphas": 4}))
+    options: dict[str, Any] = {"Cs": [0.1, 1.0]} if "Logistic" in kind.__name__ else {"alphas": 4}
+    return kind(cv=2, **options) if kind in SEARCHES else kind()
 
 
 def target(kind: type) -> np.ndarray:
@@ -50,11 +49,12 @@ def test_scikit_learns_own_checks(estimator: Any, check: Any):
 @pytest.mark.parametrize("kind", [*PLAIN, *SEARCHES])
 def test_clone_and_parameters(kind: type):
     chosen = small(kind).set_params(tol=1e-5, fit_intercept=False)
-    copy = clone(chosen)
+    copy: Any = clone(chosen)
     assert copy.get_params() == chosen.get_params()
     assert copy.tol == 1e-5
+    again: Any = clone(copy)
     with pytest.raises(NotFittedError):
-        clone(copy).predict(D.X)
+        again.predict(D.X)
     with pytest.raises(ValueError, match="nonsense"):
         chosen.set_params(nonsense=1)
 
@@ -109,7 +109,7 @@ def test_a_pipeline_hands_the_sites_on():
     alpha = 0.1
     with config_context(enable_metadata_routing=True):
         lasso = E.FederatedLasso(alpha).set_fit_request(sites=True)
-        pipeline = make_pipeline(StandardScaler(), lasso).fit(D.X, D.y, sites=D.sites)
+        pipeline: Any = make_pipeline(StandardScaler(), lasso).fit(D.X, D.y, sites=D.sites)
     assert list(pipeline[-1].sites_) == SITES
     truth = make_pipeline(StandardScaler(), Lasso(alpha, tol=1e-12)).fit(D.X, D.y)
     np.testing.assert_allclose(pipeline.predict(D.X), truth.predict(D.X), rtol=0, atol=1e-4)
@@ -119,7 +119,7 @@ def test_sites_and_sample_weights_are_asked_for_separately():
     weight = np.random.default_rng(0).uniform(0.5, 2, len(D.y))
     with config_context(enable_metadata_routing=True):
         lasso = E.FederatedLasso(0.1).set_fit_request(sites=True, sample_weight=True)
-        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), lasso)
+        pipeline: Any = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), lasso)
         pipeline.fit(D.X, D.y, sites=D.sites, sample_weight=weight)
     Z = StandardScaler().fit_transform(D.X)
     truth = Lasso(0.1, tol=1e-12).fit(Z, D.y, sample_weight=weight)
@@ -147,7 +147,7 @@ def test_a_grid_search_that_leaves_one_site_out(kind: str):
             {f"{type(ours).__name__.lower()}__{key}": values for key, values in grid.items()},
             cv=LeaveOneGroupOut(),
             scoring=scoring,
-            error_score="raise",
+            error_score="raise",  # pyright: ignore[reportArgumentType]
         ).fit(D.X, y, sites=D.sites, groups=D.sites)
     assert list(search.best_params_.values()) == list(truth.best_params_.values())
     assert list(search.best_estimator_[-1].sites_) == SITES
@@ -213,21 +213,21 @@ ERRORS: dict[str, tuple[Any, dict[str, Any], tuple[str, ...]]] = {
     ),
     "two_axes": (E.FederatedLasso(), {"sites": np.zeros((80, 2))}, ("sites", "(80, 2)")),
     "alpha": (E.FederatedLasso(-0.5), {}, ("FederatedLasso", "alpha", "-0.5", ">= 0")),
-    "alpha_text": (E.FederatedElasticNet("much"), {}, ("FederatedElasticNet", "alpha", "much")),
+    "alpha_text": (E.FederatedElasticNet("much"), {}, ("FederatedElasticNet", "alpha", "much")),  # pyright: ignore[reportArgumentType]
     "l1_ratio": (E.FederatedElasticNet(l1_ratio=1.5), {}, ("FederatedElasticNet", "l1_ratio", "1.5")),
     "penalty": (
-        E.FederatedLogisticRegression("l3"),
+        E.FederatedLogisticRegression("l3"),  # pyright: ignore[reportArgumentType]
         {},
         ("FederatedLogisticRegression", "penalty", "l3", "l1", "l2", "elasticnet", "group"),
     ),
     "C": (E.FederatedLogisticRegression(C=0.0), {}, ("FederatedLogisticRegression", "C", "0", "> 0")),
     "no_groups": (E.FederatedLogisticRegression("group"), {}, ("FederatedLogisticRegression", "groups", "None")),
     "groups": (E.FederatedLogisticRegression("group", groups=[0, 1]), {}, ("groups", "2", "8")),
-    "weights": (E.FederatedLasso(weights="all"), {}, ("FederatedLasso", "weights", "all", "examples", "uniform")),
-    "old name of weights": (E.FederatedLasso(weights="sites"), {}, ("FederatedLasso", "use weights='uniform'")),
+    "weights": (E.FederatedLasso(weights="all"), {}, ("FederatedLasso", "weights", "all", "examples", "uniform")),  # pyright: ignore[reportArgumentType]
+    "old name of weights": (E.FederatedLasso(weights="sites"), {}, ("FederatedLasso", "use weights='uniform'")),  # pyright: ignore[reportArgumentType]
     "loss": (E.FederatedLasso(loss="logistic"), {}, ("FederatedLasso", "loss", "logistic", "half_squares")),
     "penalty of regression": (
-        E.FederatedLinearRegression(penalty="l1"),
+        E.FederatedLinearRegression(penalty="l1"),  # pyright: ignore[reportArgumentType]
         {},
         ("FederatedLinearRegression", "penalty", "l1", "Regularizer"),
     ),

@@ -69,13 +69,14 @@ def test_given_alphas():
     D = make("dense")
     alphas = [0.01, 1.0, 0.1]
     ours = E.FederatedLassoCV(alphas=alphas, tol=1e-12).fit(D.X, D.y, sites=D.sites)
-    check_same_search(ours, LassoCV(alphas=alphas, cv=by_site(D), **TIGHT).fit(D.dense, D.y))
+    check_same_search(ours, LassoCV(cv=by_site(D), **{**TIGHT, "alphas": alphas}).fit(D.dense, D.y))
     assert list(ours.alphas_) == [1.0, 0.1, 0.01]
 
 
 def test_the_path_without_an_intercept_and_with_positive_coefficients():
     D = make("dense")
-    for options in ({"fit_intercept": False}, {"positive": True}):
+    choices: list[dict[str, Any]] = [{"fit_intercept": False}, {"positive": True}]
+    for options in choices:
         ours = E.FederatedLassoCV(alphas=ALPHAS, tol=1e-12, **options).fit(D.X, D.y, sites=D.sites)
         check_same_search(ours, LassoCV(alphas=ALPHAS, cv=by_site(D), **TIGHT, **options).fit(D.dense, D.y))
 
@@ -111,8 +112,9 @@ CS = [0.2, 0.5, 1.0, 3.0]  # not smaller: with no weights left saga does not loo
 
 
 def logistic_truth(D: Data, y: np.ndarray, l1_ratio: float, scoring: str, cv: Any) -> Any:
+    kind: Any = LogisticRegressionCV
     solver: dict[str, Any] = {"solver": "newton-cholesky"} if l1_ratio == 0 else {"solver": "saga", "random_state": 0}
-    truth = LogisticRegressionCV(
+    truth = kind(
         Cs=CS,
         l1_ratios=(l1_ratio,),
         cv=cv,
@@ -128,7 +130,7 @@ def logistic_truth(D: Data, y: np.ndarray, l1_ratio: float, scoring: str, cv: An
 @pytest.mark.parametrize(("penalty", "l1_ratio"), [("l1", 1.0), ("l2", 0.0), ("elasticnet", 0.5)])
 @pytest.mark.parametrize("scoring", ["neg_log_loss", "accuracy"])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_logistic_leaves_one_site_out(penalty: str, l1_ratio: float, scoring: str, classes: int):
+def test_logistic_leaves_one_site_out(penalty: Any, l1_ratio: float, scoring: str, classes: int):
     D = make("dense")
     y = D.signs if classes == 2 else D.kinds
     folds = list(KFold(3, shuffle=True, random_state=0).split(D.X)) if classes == 3 else by_site(D)
@@ -198,5 +200,5 @@ def test_sample_weights_in_a_search():
     D = make("dense")
     weight = np.random.default_rng(1).uniform(0.2, 3.0, len(D.y))
     ours = E.FederatedLassoCV(alphas=[1.0, 0.1, 0.01], tol=1e-12).fit(D.X, D.y, sites=D.sites, sample_weight=weight)
-    theirs = LassoCV(alphas=[1.0, 0.1, 0.01], cv=by_site(D), **TIGHT).fit(D.dense, D.y, sample_weight=weight)
+    theirs = LassoCV(cv=by_site(D), **{**TIGHT, "alphas": [1.0, 0.1, 0.01]}).fit(D.dense, D.y, sample_weight=weight)
     check_same_search(ours, theirs)

@@ -60,10 +60,10 @@ def test_groups_against_cvxpy():
     signed = np.where(BINARY.y, 1.0, -1.0)
     loss = cp.sum(cp.logistic(-cp.multiply(signed, D.dense @ x + b))) / 80
     penalty = sum(cp.norm(x[members]) for members in MEMBERS.values())
-    optimum = cp.Problem(cp.Minimize(loss + 0.06 * penalty)).solve(solver=cp.CLARABEL)
+    optimum: Any = cp.Problem(cp.Minimize(loss + 0.06 * penalty)).solve(solver=cp.CLARABEL)
     chosen = E.FederatedLogisticRegression("group", groups=GROUPS, C=1 / (0.06 * 80)).fit(D.X, D.signs, sites=D.sites)
     assert chosen.certificate_.objective == pytest.approx(optimum, rel=1e-6)
-    np.testing.assert_allclose(chosen.coef_[0], x.value, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(chosen.coef_[0], np.asarray(x.value), rtol=0, atol=1e-3)
 
 
 def test_a_group_for_every_column_is_l1():
@@ -133,9 +133,9 @@ def test_constraints(name: str, several: bool):
     z, c = cp.Variable(8), cp.Variable()
     signed = np.where(BINARY.y, 1.0, -1.0)
     loss = cp.sum(cp.logistic(-cp.multiply(signed, D.dense @ z + c))) / 80
-    optimum = cp.Problem(cp.Minimize(loss), limits(z)).solve(solver=cp.CLARABEL)
+    optimum: Any = cp.Problem(cp.Minimize(loss), limits(z)).solve(solver=cp.CLARABEL)
     assert BINARY.loss(x, b) == pytest.approx(optimum, rel=1e-6)
-    np.testing.assert_allclose(x, z.value, rtol=0, atol=2e-3)
+    np.testing.assert_allclose(x, np.asarray(z.value), rtol=0, atol=2e-3)
 
 
 def test_a_box_against_bounded_lbfgs():
@@ -225,10 +225,12 @@ def test_low_rank_matrices_against_cvxpy():
     A, y, sites = low_rank(40, 3, 4)
     X, b = cp.Variable((3, 4)), cp.Variable()
     scores = A.reshape(40, 12) @ cp.vec(X, order="C") + b
-    optimum = cp.Problem(cp.Minimize(cp.sum_squares(scores - y) / 80 + 0.3 * cp.normNuc(X))).solve(solver=cp.CLARABEL)
-    chosen = E.FederatedMatrixRegression(0.3).fit(A, y, sites=sites)
+    optimum: Any = cp.Problem(cp.Minimize(cp.sum_squares(scores - y) / 80 + 0.3 * cp.normNuc(X))).solve(
+        solver=cp.CLARABEL
+    )
+    chosen: Any = E.FederatedMatrixRegression(0.3).fit(A, y, sites=sites)
     assert chosen.certificate_.objective == pytest.approx(optimum, rel=1e-6)
-    np.testing.assert_allclose(chosen.coef_, X.value, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(chosen.coef_, np.asarray(X.value), rtol=0, atol=1e-3)
     assert chosen.certificate_.duality_gap >= chosen.certificate_.objective - optimum - 1e-6 * optimum
 
 

@@ -1,6 +1,7 @@
 """What could go wrong in a fit and must not: odd storage, bad starts, tiny units, folds without weight."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +24,8 @@ SITES = np.arange(80) % 4
 
 
 def test_sparse_features_may_be_stored_in_any_order_and_twice():
-    matrix = sp.random(120, 30, 0.2, random_state=0, format="csr") @ sp.random(
-        30, 30, 0.2, random_state=1, format="csr"
-    )
+    random: Any = sp.random
+    matrix = random(120, 30, 0.2, random_state=0, format="csr") @ random(30, 30, 0.2, random_state=1, format="csr")
     assert not matrix.has_sorted_indices
     twice = sp.coo_array((np.tile(X.ravel() / 2, 2), np.tile(np.indices(X.shape).reshape(2, -1), 2)), X.shape)
     for odd, labels in ((matrix, np.asarray(matrix.sum(axis=1)).ravel()), (twice, y)):
@@ -38,7 +38,7 @@ def test_sparse_features_may_be_stored_in_any_order_and_twice():
 
 
 @pytest.mark.parametrize("options", [{"client_step_size": 1e3}, {"server_step_size": 1e6}])
-def test_a_local_method_that_diverges_is_forgotten(options: dict[str, float]):
+def test_a_local_method_that_diverges_is_forgotten(options: dict[str, Any]):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fl.DivergenceWarning)
         model = FederatedLasso(0.1, method="fed_dual_avg", local_rounds=20, **options).fit(X, y, sites=SITES)
@@ -70,7 +70,7 @@ def test_units_do_not_matter_where_there_is_no_gap():
 
 def test_more_features_than_examples_and_hardly_a_penalty():
     wide = np.random.default_rng(1).normal(size=(20, 100))
-    model = FederatedLasso(1e-6).fit(wide, wide[:, 0] + np.random.default_rng(2).normal(size=20))
+    model: Any = FederatedLasso(1e-6).fit(wide, wide[:, 0] + np.random.default_rng(2).normal(size=20))
     assert model.certificate_.duality_gap <= 1e-10
     assert np.count_nonzero(model.coef_) <= 20
 
@@ -80,7 +80,7 @@ def test_a_norm_of_all_weights_with_columns_of_any_size():
     labels = scaled @ [1, 0.01, 1, 10, 0, 1e-3] + np.random.default_rng(2).normal(size=100) > 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = FederatedLogisticRegression(fl.regularizers.L2Norm(0.1)).fit(scaled, labels)
+        model: Any = FederatedLogisticRegression(fl.regularizers.L2Norm(0.1)).fit(scaled, labels)
     assert model.certificate_.duality_gap <= 1e-8
 
 

@@ -67,7 +67,7 @@ def warned(model: Any, X: Any, y: np.ndarray) -> bool:
 @over("options", [{}, {"fit_intercept": False}, {"standardize": True}], ids=["plain", "no intercept", "standardised"])
 @over("kind", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 @over("name", [*SEPARABLE, *(f"mixture: {name}" for name in MIXTURES)])
-def test_the_warning_comes_where_a_linear_program_says_so(name: str, kind: Any, options: dict[str, bool]):
+def test_the_warning_comes_where_a_linear_program_says_so(name: str, kind: Any, options: dict[str, Any]):
     X, y = SEPARABLE[name] if name in SEPARABLE else MIXTURES[name.removeprefix("mixture: ")]
     truth = separable(X, y, options.get("fit_intercept", True))
     if "fit_intercept" not in options:

@@ -160,8 +160,9 @@ def test_a_problem_of_several_clients_is_refused():
         )
     with pytest.raises(TooFewSites, match="a problem of one client, got NoneType"):
         strategy(CASE, 1, patience=0.05, **FULL).start(
-            Sites(client_app(lambda context: None, policy=Policy.open())), timeout=0.2
-        )  # type: ignore
+            Sites(client_app(lambda context: None, policy=Policy.open())),  # pyright: ignore[reportArgumentType]
+            timeout=0.2,
+        )
 
 
 SECRET = "John Smith"

@@ -185,6 +185,7 @@ def test_an_exhausted_budget_stops_the_run_and_keeps_it(tmp_path: Path):
     with pytest.raises(PrivacyBudgetExhausted):
         start(again, grid, timeout=5.0)
     assert grid.asked(MessageType.TRAIN) == []  # nothing more is asked of the sites
+    assert outcome.x is not None
     np.testing.assert_array_equal(flat(again.strategy.solution()), flat(outcome.x))
 
 

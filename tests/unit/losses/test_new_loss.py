@@ -20,9 +20,9 @@ class LogCosh(losses.UnivariateLoss):
     name: ClassVar[str] = "log cosh"
     targets: ClassVar = "numbers"
     quadratic: ClassVar[bool] = False
-    slope_bound: ClassVar[float | None] = 1.0
-    curvature_bound: ClassVar[float] = 1.0
-    third_bound: ClassVar[float] = 4 / (3 * np.sqrt(3))
+    slope_bound: ClassVar[float | None] = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]
+    curvature_bound: ClassVar[float] = 1.0  # pyright: ignore[reportIncompatibleVariableOverride]
+    third_bound: ClassVar[float] = 4 / (3 * np.sqrt(3))  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def value(self, scores: Any, targets: Any) -> Any:
         xp = array_namespace(scores)
@@ -44,7 +44,7 @@ class LogCosh(losses.UnivariateLoss):
 
 class LogCoshProblem(fl.problems.LeastSquares):
     @property
-    def score_loss(self) -> losses.ScoreLoss:
+    def score_loss(self) -> losses.ScoreLoss:  # pyright: ignore[reportIncompatibleMethodOverride]
         return LogCosh()
 
 
@@ -72,7 +72,7 @@ def test_an_estimator_by_name(method, monkeypatch):
     monkeypatch.setitem(losses.LOSSES, "log_cosh", LogCosh)
     X, y, sites = table()
     weights, intercept, objective = pooled(X, y, 0.05)
-    model = FederatedLasso(0.05, loss="log_cosh", method=method, local_rounds=5).fit(X, y, sites=sites)
+    model: Any = FederatedLasso(0.05, loss="log_cosh", method=method, local_rounds=5).fit(X, y, sites=sites)
     np.testing.assert_allclose(model.coef_, weights, atol=1e-5)
     assert model.intercept_ == pytest.approx(intercept, abs=1e-5)
     assert model.certificate_.objective == pytest.approx(objective, rel=1e-9)
@@ -82,8 +82,9 @@ def test_an_estimator_by_name(method, monkeypatch):
 
 def test_a_problem_and_its_certificate():
     X, y, sites = table()
-    problem = LogCoshProblem(fl.FederatedData.from_clients([(X[sites == m], y[sites == m]) for m in range(3)]))
-    solution = fl.solvers.centralized(problem, fl.regularizers.L1(0.05))
+    kind: Any = LogCoshProblem
+    problem = kind(fl.FederatedData.from_clients([(X[sites == m], y[sites == m]) for m in range(3)]))
+    solution: Any = fl.solvers.centralized(problem, fl.regularizers.L1(0.05))
     weights, _, objective = pooled(X, y, 0.05)
     np.testing.assert_allclose(solution.x["weights"], weights, atol=1e-5)
     assert solution.objective == pytest.approx(objective, rel=1e-9)
@@ -93,7 +94,7 @@ def test_a_problem_and_its_certificate():
 def test_other_factors_of_squares_are_other_strengths():
     X, y, sites = table()
     usual = FederatedLasso(0.1).fit(X, y, sites=sites)
-    double = FederatedLasso(0.2, loss="squares").fit(X, y, sites=sites)
+    double: Any = FederatedLasso(0.2, loss="squares").fit(X, y, sites=sites)
     np.testing.assert_allclose(double.coef_, usual.coef_, atol=1e-9)
     assert double.certificate_.objective == pytest.approx(2 * usual.certificate_.objective, rel=1e-9)
     assert abs(double.certificate_.duality_gap) < 1e-9

@@ -12,7 +12,7 @@ from conformance.federation import MASK, closeness, federation, flat, numpy_grad
 from oracles import transcripts
 
 ETA = 0.05
-UNEQUAL = {"local_epochs": 1, "batch_size": 3, "clients_per_round": 3, "weights": "examples"}
+UNEQUAL: dict[str, Any] = {"local_epochs": 1, "batch_size": 3, "clients_per_round": 3, "weights": "examples"}
 L1 = fl.regularizers.L1(0.3)
 
 
@@ -42,7 +42,7 @@ def test_fed_ac_with_unit_couplings_is_fed_avg():
     assert closeness(final(ac), final(fl.methods.FedAvg(ETA))) < 1e-12
 
 
-ONE_STEP = {"local_steps": 1, "batch_size": 2, "weights": "examples"}
+ONE_STEP: dict[str, Any] = {"local_steps": 1, "batch_size": 2, "weights": "examples"}
 
 
 def test_one_local_step_of_fed_avg_is_minibatch_sgd():
@@ -78,7 +78,8 @@ def test_one_local_step_of_fed_prox_is_minibatch_sgd():
 
 
 def test_a_round_of_fed_prox_is_fed_avgs_with_the_proximal_term():
-    x0, arguments = start(False), {"rounds": 1, "local_steps": 4, "batch_size": 2}
+    x0 = start(False)
+    arguments: dict[str, Any] = {"rounds": 1, "local_steps": 4, "batch_size": 2}
     prox = fl.simulate(federation(), fl.methods.FedProx(ETA, 3.0, 0.7), x0=x0, **arguments).x
     pulled = fl.problems.augmented(federation(), strength=3.0, center=x0)
     assert closeness(prox, fl.simulate(pulled, fl.methods.FedAvg(ETA, 0.7), x0=x0, **arguments).x) < 1e-12
@@ -219,7 +220,7 @@ def test_the_p_norm_link_passes_through_zero(strength: float, osp: bool):
 @pytest.mark.parametrize("h", [fl.mirrors.DiagonalQuadratic(1.0), fl.mirrors.PNorm(2.0)], ids=["diagonal", "p_norm"])
 @pytest.mark.parametrize("method", [pytest.param(fl.methods.FedMiD, marks=pytest.mark.thorough), fl.methods.FedDualAvg])
 def test_the_geometry_of_the_2_norm_is_euclidean(method: Any, h: fl.MirrorMap, psi: fl.Regularizer):
-    sampling = {"local_steps": 2, "batch_size": 2, "weights": "examples"}
+    sampling: dict[str, Any] = {"local_steps": 2, "batch_size": 2, "weights": "examples"}
     assert closeness(final(method(ETA, 0.7, psi, h), **sampling), final(method(ETA, 0.7, psi), **sampling)) < 1e-12
 
 

@@ -1,5 +1,7 @@
 """A method with client memory: SCAFFOLD."""
 
+from typing import Any
+
 import numpy as np
 
 import fedlocal as fl
@@ -7,7 +9,13 @@ from conformance.federation import SIZES, closeness, federation, numpy_gradient,
 
 
 def test_memory_survives_between_rounds_in_both_engines():
-    arguments = {"rounds": 6, "local_epochs": 1, "batch_size": 3, "clients_per_round": 2, "x0": start(False)}
+    arguments: dict[str, Any] = {
+        "rounds": 6,
+        "local_epochs": 1,
+        "batch_size": 3,
+        "clients_per_round": 2,
+        "x0": start(False),
+    }
     fast, slow = (run(federation(), fl.methods.Scaffold(0.05), **arguments) for run in (fl.simulate, fl.loop))
     assert closeness(fast.x, slow.x) < 1e-12
 
@@ -15,7 +23,7 @@ def test_memory_survives_between_rounds_in_both_engines():
 def test_scaffold_removes_the_drift_that_fed_avg_keeps():
     """With full gradients SCAFFOLD converges to the optimum of the mean loss; FedAvg with several steps does not."""
     problem = federation()
-    arguments = {"rounds": 20_000, "local_steps": 4, "eval_every": 20_000}
+    arguments: dict[str, Any] = {"rounds": 20_000, "local_steps": 4, "eval_every": 20_000}
     gradients = [numpy_gradient(problem, sum(SIZES[:m]) + np.arange(n)) for m, n in enumerate(SIZES)]
 
     def norm(result: fl.Result) -> float:

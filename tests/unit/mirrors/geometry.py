@@ -54,7 +54,7 @@ TERMS: dict[str, Any] = {  # psi and its constraints for cvxpy
     "squared_l2": lambda x: (0.2 * cp.sum_squares(x), []),
     "elastic_net": lambda x: (0.5 * cp.norm1(x) + 0.3 * cp.sum_squares(x), []),
     "l_inf": lambda x: (0.9 * cp.norm_inf(x), []),
-    "lp": lambda x: (0.8 * cp.pnorm(x, P), []),
+    "lp": lambda x: (0.8 * cp.pnorm(x, P), []),  # pyright: ignore[reportArgumentType]
     "total_variation": lambda x: (0.6 * cp.norm1(x[1:] - x[:-1]), []),
     "monotone": lambda x: (0.0, [x[1:] >= x[:-1]]),
     "decreasing": lambda x: (0.0, [x[1:] <= x[:-1]]),
@@ -111,7 +111,7 @@ def divergence(mirror: MirrorMap, x: np.ndarray, z: np.ndarray) -> float:
     return float(np.sum((x - z) ** 2) / 2)
 
 
-def cvxpy_h(mirror: MirrorMap, x: cp.Variable) -> cp.Expression:
+def cvxpy_h(mirror: MirrorMap, x: cp.Variable) -> Any:
     match mirror:
         case Entropy():
             return -cp.sum(cp.entr(x)) - cp.sum(x)

@@ -109,7 +109,7 @@ def test_generalized_divergence_is_its_formula_and_at_least_the_divergence(
     x = np.asarray(feasible(psi, np.abs(a) if name == "entropy" else a))
     g_x, g_z = (h(mirror, p) + t * float(psi_value(psi, p)) for p in (x, z))
     conjugate_of_y = y @ z - g_z
-    scale = 1 + abs(g_x) + abs(g_z) + np.abs(y) @ (np.abs(x) + np.abs(z))
+    scale = float(1 + abs(g_x) + abs(g_z) + np.abs(y) @ (np.abs(x) + np.abs(z)))
     got = float(generalized(mirror, x, y, psi, t))
     np.testing.assert_allclose(got, g_x + conjugate_of_y - x @ y, rtol=0, atol=1e-12 * scale)
     assert got >= divergence(mirror, x, z) - 1e-10 * scale
@@ -152,7 +152,7 @@ def test_conjugate_grad_is_the_gradient_of_the_conjugate(name: str, psi_name: st
 
     def conjugate_value(y: np.ndarray) -> float:
         z = np.asarray(conjugate(mirror, psi, y, t))
-        return y @ z - h(mirror, z) - t * float(psi_value(psi, z))
+        return float(y @ z) - h(mirror, z) - t * float(psi_value(psi, z))
 
     slope = (conjugate_value(y + step * direction) - conjugate_value(y - step * direction)) / (2 * step)
     np.testing.assert_allclose(slope, direction @ np.asarray(conjugate(mirror, psi, y, t)), rtol=0, atol=1e-5)

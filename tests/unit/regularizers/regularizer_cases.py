@@ -77,7 +77,7 @@ CASES: dict[str, Case] = {
     "group_l1_of_rows": _finite(GroupL1(0.6), lambda w: 0.6 * cp.sum(cp.norm(w, 2, axis=1))),
     "group_l1_of_labels": _finite(GroupL1(STRENGTHS, LABELS), _group_norms),
     "linf": _finite(LInf(0.8), lambda w: 0.8 * cp.max(cp.abs(w))),
-    "lp_below_2": _finite(Lp(0.5, 1.5), lambda w: 0.5 * cp.pnorm(cp.vec(w, order="C"), 1.5)),
+    "lp_below_2": _finite(Lp(0.5, 1.5), lambda w: 0.5 * cp.pnorm(cp.vec(w, order="C"), 1.5)),  # pyright: ignore[reportArgumentType]
     "lp_above_2": _finite(Lp(0.5, 3), lambda w: 0.5 * cp.pnorm(cp.vec(w, order="C"), 3)),
     "total_variation": _finite(TotalVariation(0.5), lambda w: 0.5 * cp.tv(w)),
     "l1_ball": _constraint(L1Ball(1.5), lambda w: [cp.sum(cp.abs(w)) <= 1.5]),

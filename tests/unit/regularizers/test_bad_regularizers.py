@@ -34,7 +34,7 @@ CALLS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         ("TotalVariation", "vectors", "(3, 2)"),
     ),
     "monotone_on_a_matrix": (lambda: R.Monotone().prox(W, 1.0), ("Monotone", "vectors", "(3, 2)", "Blocks")),
-    "monotone_direction": (lambda: R.Monotone("down"), ("Monotone: increasing must be a bool", "'down'")),
+    "monotone_direction": (lambda: R.Monotone("down"), ("Monotone: increasing must be a bool", "'down'")),  # pyright: ignore[reportArgumentType]
     "linf_ball": (lambda: R.LInfBall(0), ("LInfBall: radius must be > 0", "got 0")),
     "nuclear_ball": (lambda: R.NuclearBall(-1), ("NuclearBall: radius must be > 0", "-1")),
     "nuclear_ball_on_a_vector": (lambda: R.NuclearBall(1.0).prox(V, 1.0), ("NuclearBall", "matrices", "(3,)")),

@@ -1,5 +1,7 @@
 """What a regulariser says about itself is true of its value and its proximal map."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -128,7 +130,8 @@ def test_strengths_are_factors_of_the_value(psi):
 def test_an_elastic_net_without_squares_is_l1():
     assert isinstance(ElasticNet(0.3, 0.7).without_squares(), L1)
     assert ElasticNet(0.3, 0.7).without_squares().strength == 0.3
-    assert L2Norm(0.3).without_squares().strength == 0.3
+    same: Any = L2Norm(0.3).without_squares()
+    assert same.strength == 0.3
 
 
 def test_a_regulariser_that_says_nothing():

@@ -1,5 +1,7 @@
 """Every regulariser's conjugate and gauge from the same table: Fenchel-Young, domains, cvxpy."""
 
+from typing import Any
+
 import cvxpy as cp
 import jax
 import jax.numpy as jnp
@@ -123,7 +125,7 @@ def test_a_finite_conjugate_agrees_with_cvxpy(name: str):
         y[5] = abs(y[5])  # the last coordinate has no lower bound
     w = cp.Variable(shape(case.psi))
     objective = cp.vec(w, order="C") @ y[:6] - case.value(w, None)
-    problem = cp.Problem(cp.Maximize(objective), case.constraints(w, None))
+    problem: Any = cp.Problem(cp.Maximize(objective), case.constraints(w, None))
     solve(problem)
     np.testing.assert_allclose(conjugate(case.psi, y), problem.value, rtol=1e-7)
 
@@ -134,7 +136,7 @@ def test_an_infinite_conjugate_agrees_with_cvxpy(name: str):
     w, y = cp.Variable(shape(case.psi)), cp.Parameter(6)
     objective = cp.vec(w, order="C") @ y - case.value(w, None)
     # within a box: 0 where the conjugate is, far above where it is not
-    problem = cp.Problem(cp.Maximize(objective), [*case.constraints(w, None), cp.abs(w) <= 1e3])
+    problem: Any = cp.Problem(cp.Maximize(objective), [*case.constraints(w, None), cp.abs(w) <= 1e3])
     found = set()
     subgradient = draw(3) - np.asarray(prox(case.psi, draw(3), 1.0))
     for point in (draw(2), 0.9 * subgradient, 2.0 * subgradient):

@@ -1,6 +1,7 @@
 """Every regulariser's prox from one table: optimality, Moreau, projections, structure, extremes, other libraries."""
 
 from collections.abc import Callable
+from typing import Any
 
 import cvxpy as cp
 import jax
@@ -269,12 +270,13 @@ def test_agrees_with_cvxpy(name: str):
         solve(problem)
         # a gap of 1e-10 leaves sqrt(2e-10) = 1.4e-5; the solver does better, but for the power cones of p-norms
         atol = 1e-5 if name.startswith("lp") else 1e-6
-        np.testing.assert_allclose(prox(case.psi, draw(seed), t), x.value, rtol=0, atol=atol)
+        np.testing.assert_allclose(prox(case.psi, draw(seed), t), np.asarray(x.value), rtol=0, atol=atol)
 
 
 @over("name", ["box", "box_of_arrays"])
 def test_boxes_agree_with_scipy(name: str):
-    psi, x = CASES[name].psi, draw(8)
+    psi: Any = CASES[name].psi
+    x = draw(8)
     bounds = [np.broadcast_to(b, SHAPE).ravel() for b in (psi.lower, psi.upper)]
     expected = scipy.optimize.lsq_linear(np.eye(6), x[:6], bounds, tol=1e-14).x
     np.testing.assert_allclose(prox(psi, x, 1.0)[:6], expected, rtol=0, atol=1e-7)
@@ -311,7 +313,7 @@ def test_the_prox_of_a_p_norm_is_optimal_for_any_p_and_threshold(p: float):
 
 def norm(x: np.ndarray, p: float) -> float:
     scale = np.abs(x).max() or 1.0
-    return scale * np.linalg.norm(x / scale, p)
+    return float(scale * np.linalg.norm(x / scale, p))
 
 
 STRENGTHS = [name for name in FINITE if name in ALONE and name != "zero"]

@@ -1,5 +1,6 @@
 """The outputs of the theorems against their transcripts."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from fedlocal.simulation import rounds as rounds_module
 from fedlocal.simulation.averages import Average
 from oracles import transcripts
 
-SAMPLING = {"local_steps": 4, "batch_size": 2, "seed": 5}
+SAMPLING: dict[str, Any] = {"local_steps": 4, "batch_size": 2, "seed": 5}
 L1 = fl.regularizers.L1(0.3)
 AVERAGES: dict[str, tuple[Any, fl.LocalMethod, Any]] = {
     "third_order": (
@@ -22,7 +23,7 @@ AVERAGES: dict[str, tuple[Any, fl.LocalMethod, Any]] = {
         lambda x0, rounds: transcripts.third_order_average(x0, rounds, 0.05),
     ),
     "strongly_convex": (
-        fl.StronglyConvexAverage(0.05, 0.4),
+        fl.StronglyConvexAverage(step_size=0.05, strong_convexity=0.4),
         fl.methods.FedAvg(0.05),
         lambda x0, rounds: transcripts.strongly_convex_average(x0, rounds, 0.05, 0.4),
     ),
@@ -55,7 +56,7 @@ def test_average_agrees_with_the_theorem(name: str):
 def test_random_iterate_is_one_of_the_mean_iterates_and_uniform():
     """One client, one step a round: the iterates are those of SGD; each is drawn about equally often."""
     problem = fl.problems.quadratics(matrices=[[[1.0]]], optima=[[1.0]])
-    arguments = {"rounds": 5, "local_steps": 1, "x0": np.zeros(1), "eval_every": 5}
+    arguments: dict[str, Any] = {"rounds": 5, "local_steps": 1, "x0": np.zeros(1), "eval_every": 5}
     iterates = [1 - 0.5**t for t in range(5)]  # x <- x - (x - 1) / 2 from 0
     drawn = [
         fl.simulate(problem, fl.methods.FedAvg(0.5), average="random", seed=s, **arguments).x[0] for s in range(200)
@@ -86,7 +87,7 @@ def test_the_mean_over_rounds_allows_unequal_steps_and_blocks(monkeypatch: pytes
     np.testing.assert_allclose(flat(result.x), want, atol=1e-10)
     assert closeness(result.x, fl.loop(problem, method, **arguments).x) < 1e-12
     with pytest.raises(ValueError, match=r"average needs the same number of local steps .* average='rounds'"):
-        fl.simulate(problem, method, **(arguments | {"average": "uniform"}))
+        fl.simulate(problem, method, **{**arguments, "average": "uniform"})
     jax.clear_caches()
 
 
@@ -116,7 +117,8 @@ def test_fused_kernels_leave_a_mean_over_rounds_to_jax():
     data = fl.FederatedData.from_clients([(np.eye(3), np.array([1.0, -1.0, 1.0]))] * 2)
     arguments: dict[str, Any] = {"rounds": 2, "local_steps": 1, "average": "rounds"}
     logistic, method = fl.problems.Logistic(data), fl.methods.FedAvg(0.5)
-    for run in (fl.simulate, lambda *a, **k: fl.sweep(*a, {"client_step_size": [0.5]}, **k)):
+    runs: list[Any] = [fl.simulate, partial(fl.sweep, grid={"client_step_size": [0.5]})]
+    for run in runs:
         with pytest.raises(ValueError, match="does not apply: its kernels keep no average"):
             run(logistic, method, engine="linear", **arguments)
         assert run(logistic, method, **arguments).provenance["configuration"]["engine"] == "jax"

@@ -27,7 +27,7 @@ from fedlocal.simulation.checkpoint import Checkpoint, fingerprint, write_atomic
 from fedlocal.util import serialization
 
 METHOD = fl.methods.FedDualAvg(0.05, 0.7, fl.regularizers.L1(0.3))
-SAMPLING = {"local_epochs": 1, "batch_size": 3, "clients_per_round": 3, "eval_every": 10}
+SAMPLING: dict[str, Any] = {"local_epochs": 1, "batch_size": 3, "clients_per_round": 3, "eval_every": 10}
 
 SCRIPT = """
 import sys
@@ -94,7 +94,7 @@ def test_more_rounds_continue_a_finished_run(tmp_path: Path):
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict, words: str):
-    arguments = {
+    arguments: dict[str, Any] = {
         "problem": federation(),
         "method": METHOD,
         "rounds": 10,
@@ -110,7 +110,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict, wo
 def test_another_server_optimizer_is_another_run(tmp_path: Path):
     for rate, refused in ((0.01, False), (0.01, False), (0.5, True)):
         method = fl.methods.FedAvg(0.05, server_optimizer=optax.adam(rate))
-        arguments = {"rounds": 10, "checkpoint": tmp_path / "c", **SAMPLING}
+        arguments: dict[str, Any] = {"rounds": 10, "checkpoint": tmp_path / "c", **SAMPLING}
         if refused:
             with pytest.raises(ValueError, match="belongs to another run"):
                 fl.simulate(federation(), method, **arguments)
@@ -155,16 +155,16 @@ def test_ctrl_c_during_an_evaluation_loses_no_row(tmp_path: Path, at: int):
             raise KeyboardInterrupt
         return 1.0
 
-    arguments = {"rounds": 40, "checkpoint": tmp_path / "c", "metrics": [fragile], **SAMPLING}
+    arguments: dict[str, Any] = {"rounds": 40, "checkpoint": tmp_path / "c", "metrics": [fragile], **SAMPLING}
     with pytest.raises(KeyboardInterrupt, match=f"stopped after round {at}"):
         fl.simulate(federation(), METHOD, **arguments)
     resumed = fl.simulate(federation(), METHOD, **arguments)
     assert resumed.history["round"].tolist() == [0, 10, 20, 30, 40]
-    assert same_run(resumed, fl.simulate(federation(), METHOD, **(arguments | {"checkpoint": None})))
+    assert same_run(resumed, fl.simulate(federation(), METHOD, **{**arguments, "checkpoint": None}))
 
 
 def test_a_diverged_run_stays_diverged(tmp_path: Path):
-    arguments = {"rounds": 20, "checkpoint": tmp_path / "c", "local_steps": 3}
+    arguments: dict[str, Any] = {"rounds": 20, "checkpoint": tmp_path / "c", "local_steps": 3}
     results = []
     for _ in range(2):
         with pytest.warns(fl.DivergenceWarning):
@@ -175,7 +175,12 @@ def test_a_diverged_run_stays_diverged(tmp_path: Path):
 
 def test_numbers_of_numpy_and_jax_can_be_saved(tmp_path: Path):
     metrics = [lambda x: {"largest": jnp.max(x["weights"])}]
-    arguments = {"rounds": np.int64(2), "seed": np.int64(1), "local_steps": np.int64(2), "metrics": metrics}
+    arguments: dict[str, Any] = {
+        "rounds": np.int64(2),
+        "seed": np.int64(1),
+        "local_steps": np.int64(2),
+        "metrics": metrics,
+    }
     fl.simulate(federation(), METHOD, checkpoint=tmp_path / "c", **arguments)
 
 
@@ -191,10 +196,10 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path):
         fl.simulate(federation(), METHOD, rounds=1, checkpoint=tmp_path / "c", **SAMPLING)
 
 
-GOOD = {"identity": {}, "rounds": 0, "extra": {}}
+GOOD: dict[str, Any] = {"identity": {}, "rounds": 0, "extra": {}}
 
 
-def npz(header: Any, **arrays: np.ndarray) -> bytes:
+def npz(header: Any, **arrays: Any) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, header=np.asarray(header), **arrays)
     return buffer.getvalue()
@@ -299,7 +304,7 @@ def test_a_checkpoint_without_its_history_is_refused(tmp_path: Path):
         path.unlink(missing_ok=True)
         run()
         with np.load(path) as file:
-            arrays = dict(file)
+            arrays: dict[str, Any] = dict(file)
         header = json.loads(str(arrays.pop("header"))) | {"extra": {}}
         path.write_bytes(npz(json.dumps(header), **arrays))
         with pytest.raises(ValueError, match="is not a checkpoint of fedlocal"):

@@ -95,7 +95,7 @@ def sparse_logistic() -> fl.problems.Logistic:
     rng = np.random.default_rng(1)
     clients = []
     for n in (3, 9, 6, 2, 5, 8, 4):
-        rows = scipy.sparse.random(n, 12, density=0.4, random_state=rng, format="csr")
+        rows = scipy.sparse.random(n, 12, density=0.4, random_state=rng, format="csr")  # pyright: ignore[reportCallIssue]
         clients.append((rows, rng.choice([-1, 1], n)))
     return fl.problems.Logistic(fl.FederatedData.from_clients(clients), l2=0.05)
 
@@ -191,7 +191,7 @@ def run(name: str, bits: int, **changes: Any) -> fl.Result:
             rounds_module.chunk_size = usual
 
 
-def numbers(result: fl.Result) -> dict[str, np.ndarray]:
+def numbers(result: fl.Result) -> dict[str, Any]:
     """All that a result says, without the clock."""
     leaves = jax.tree.leaves((result.x, result.server))
     frames = {"history": result.history.drop(columns="seconds").to_numpy()}
@@ -238,13 +238,14 @@ def in_devices(folder: Path) -> None:
 
 def in_processes(process: int, folder: Path, mesh: Mesh) -> None:
     """What two processes can show besides the cases."""
-    saves, save = [], Checkpoint.save
+    saves: list[int] = []
+    save: Any = Checkpoint.save
 
     def counted(self: Checkpoint, *arguments: Any) -> None:
         saves.append(1)
         save(self, *arguments)
 
-    Checkpoint.save = counted
+    Checkpoint.save = counted  # pyright: ignore[reportAttributeAccessIssue]
     name, checkpoint = FEW[0], folder.parent / "checkpoint"
     run(name, 64, mesh=mesh, rounds=4, checkpoint=checkpoint)
     np.savez(folder / "resumed.npz", **numbers(run(name, 64, mesh=mesh, checkpoint=checkpoint)))
@@ -264,7 +265,7 @@ def in_processes(process: int, folder: Path, mesh: Mesh) -> None:
 def killed(folder: Path, mesh: Mesh) -> None:
     """A run that takes some seconds and saves after each round."""
     name = "unequal steps, a part of the clients, nuclear norm"
-    changes = {"mesh": mesh, "rounds": 400, "eval_every": 1, "checkpoint": folder.parent / "checkpoint"}
+    changes: dict[str, Any] = {"mesh": mesh, "rounds": 400, "eval_every": 1, "checkpoint": folder.parent / "checkpoint"}
     np.savez(folder / "killed.npz", **numbers(run(name, 64, **changes)))
 
 

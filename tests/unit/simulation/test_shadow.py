@@ -307,7 +307,7 @@ def test_saving_takes_at_most_a_twentieth_of_the_time(tmp_path: Path, monkeypatc
 @pytest.mark.thorough
 def test_other_methods_name_their_vectors():
     problem = federation()
-    rows = fl.simulate(problem, fl.methods.MinibatchSGD(0.01), rounds=1, shadow=fl.Shadow(), **SAMPLING).shadow
+    rows: Any = fl.simulate(problem, fl.methods.MinibatchSGD(0.01), rounds=1, shadow=fl.Shadow(), **SAMPLING).shadow
     assert rows is not None
     assert (rows["discrepancy_x"] < 1e-30).all()  # they all stay where the server is
     assert rows["discrepancy_total"].iloc[1] > 0

@@ -9,10 +9,11 @@ import pytest
 
 import fedlocal as fl
 from conformance.federation import SIZES, closeness, federation, start
+from fedlocal.core.types import Weights
 from fedlocal.simulation import rounds as rounds_module
 
 METHOD = fl.methods.FedDualAvg(0.05, 0.7, fl.regularizers.L1(0.3))
-SAMPLING = {"local_epochs": 1, "batch_size": 3, "clients_per_round": 3}
+SAMPLING: dict[str, Any] = {"local_epochs": 1, "batch_size": 3, "clients_per_round": 3}
 
 
 def bits(result: fl.Result) -> list[bytes]:
@@ -38,7 +39,7 @@ def test_objective_is_loss_plus_psi():
 
 
 @pytest.mark.parametrize("weights", ["uniform", "examples"])
-def test_loss_is_the_weighted_mean_of_client_losses(weights: str):
+def test_loss_is_the_weighted_mean_of_client_losses(weights: Weights):
     problem = federation()
     features, targets = (np.asarray(a) for a in problem.data.arrays)
     x = start(False)
@@ -71,7 +72,13 @@ def test_divergence_is_a_result_that_says_when_and_where():
 
 def test_clients_in_blocks_agree_with_clients_side_by_side(monkeypatch: pytest.MonkeyPatch):
     """Blocks of two with one client of padding, of one, and all at once: the same means, memory and steps."""
-    arguments = {"rounds": 4, "weights": "examples", "x0": start(False), "local_epochs": 1, "batch_size": 3}
+    arguments: dict[str, Any] = {
+        "rounds": 4,
+        "weights": "examples",
+        "x0": start(False),
+        "local_epochs": 1,
+        "batch_size": 3,
+    }
     want = fl.simulate(federation(), METHOD, **arguments)
     for block in (1, 2, 3):
         jax.clear_caches()
@@ -116,7 +123,7 @@ def test_any_loss_and_any_pytree():
     data = fl.data.synthetic_lasso("III", seed=0, dimension=16)
     own = fl.Problem(lambda p, a, b: (a @ p["linear"]["w"] + p["shift"][0] - b) ** 2, data)
     x0 = {"linear": {"w": np.zeros(16)}, "shift": [np.zeros(())]}
-    arguments = {"rounds": 3, "local_epochs": 1, "batch_size": 32, "clients_per_round": 4}
+    arguments: dict[str, Any] = {"rounds": 3, "local_epochs": 1, "batch_size": 32, "clients_per_round": 4}
     got = fl.simulate(own, fl.methods.FedAvg(0.01), x0=x0, **arguments).x
     want = fl.simulate(fl.problems.LeastSquares(data), fl.methods.FedAvg(0.01), **arguments).x
     assert closeness([got["linear"]["w"], got["shift"][0]], [want["weights"], want["intercept"]]) < 1e-12
@@ -164,7 +171,7 @@ def test_the_result_knows_who_took_part():
     clients = [(np.eye(2)[[0 if m < 2 else 1]], np.ones(1)) for m in range(6)]
     problem = fl.problems.LeastSquares(fl.FederatedData.from_clients(clients), intercept=False)
     weights: list[float] = []
-    arguments = {
+    arguments: dict[str, Any] = {
         "rounds": 20,
         "local_steps": 1,
         "clients_per_round": 2,

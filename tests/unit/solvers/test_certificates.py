@@ -52,10 +52,10 @@ def numbers(found: fl.Certificate) -> list[float]:
 
 def check(problem: Any, psi: fl.Regularizer, x: dict[str, Any], tolerance: float = 1e-6) -> None:
     """The point passes, and ceases to when it is moved a little."""
-    found = fl.certificate(problem, psi, x, weights="examples")
+    found: Any = fl.certificate(problem, psi, x, weights="examples")
     assert found.kkt_residual < tolerance
     assert -1e-12 < found.duality_gap < tolerance
-    moved = fl.certificate(problem, psi, {**x, "weights": x["weights"] + 0.01}, weights="examples")
+    moved: Any = fl.certificate(problem, psi, {**x, "weights": x["weights"] + 0.01}, weights="examples")
     assert moved.kkt_residual > 1e-3
     assert moved.duality_gap > 1e-5
     assert moved.duality_gap >= moved.objective - found.objective > 0
@@ -105,7 +105,7 @@ def test_a_penalised_intercept_is_an_ordinary_parameter():
     model = l1_logistic("liblinear", True)  # penalises it
     x, psi = params(model.coef_[0], model.intercept_), Blocks({"weights": L1(0.05), "intercept": L1(0.05)})
     check(logistic(intercept=True), psi, x)
-    free = fl.certificate(logistic(intercept=True), L1(0.05), x, weights="examples")
+    free: Any = fl.certificate(logistic(intercept=True), L1(0.05), x, weights="examples")
     assert free.kkt_residual > 1e-4
     assert free.duality_gap > 1e-5
 
@@ -123,7 +123,7 @@ def test_the_gap_written_out():
     v = -b * scale * u
     dual = -np.sum(p * (v * np.log(v) + (1 - v) * np.log(1 - v)))
     primal = np.sum(p * np.log1p(np.exp(-b * s))) + strength * np.abs(w).sum()
-    found = fl.certificate(logistic(), L1(strength), params(w))
+    found: Any = fl.certificate(logistic(), L1(strength), params(w))
     assert found.objective == pytest.approx(primal, rel=1e-13)
     assert found.duality_gap == pytest.approx(primal - dual, rel=1e-12)
     shrunk = np.sign(w + y) * np.maximum(np.abs(w + y) - strength, 0)
@@ -138,7 +138,7 @@ def test_squares_take_the_best_scale_that_is_allowed():
     limit = strength / np.abs(X.T @ (p * u)).max()
     scales = np.linspace(0, limit, 20_001)
     duals = [-np.sum(p * ((c * u) ** 2 / 4 + c * u * b)) for c in scales]
-    found = fl.certificate(squares(intercept=False), L1(strength), params(w))
+    found: Any = fl.certificate(squares(intercept=False), L1(strength), params(w))
     best = scales[np.argmax(duals)]
     assert 0 < best < limit
     assert abs(best - 1) > 0.05  # the scale that other losses take
@@ -169,7 +169,7 @@ def test_the_gap_is_at_least_the_suboptimality(case, seed, size):
     x = psi.prox(
         params(size * rng.standard_normal(D), size * rng.standard_normal() if problem.intercept else None), 1.0
     )
-    found = fl.certificate(problem, psi, x)
+    found: Any = fl.certificate(problem, psi, x)
     assert found.duality_gap >= found.objective - OPTIMA[case] - 1e-10 * found.objective
     assert found.objective >= OPTIMA[case] - 1e-10
     assert found.violation < 1e-12
@@ -203,7 +203,7 @@ def test_problems_without_data():
     """F(x) = mean_m m/2 ||x - 1||^2 over m = 1, 2, 3, so that its gradient is 2 (x - 1)."""
     problem = fl.problems.quadratics(np.eye(D)[None] * np.arange(1, 4)[:, None, None], np.ones((3, D)))
     for federated in (False, True):
-        found = fl.certificate(problem, None, np.zeros(D), federated=federated)
+        found: Any = fl.certificate(problem, None, np.zeros(D), federated=federated)
         assert numbers(found) == pytest.approx([D, 2 * np.sqrt(D), 0], rel=1e-12)
 
 
@@ -247,11 +247,12 @@ def test_a_run_knows_its_problem_regulariser_and_weights(weights):
     method = fl.methods.ProximalGradient(step_size=0.05, regularizer=psi)
     options: dict[str, Any] = {"local_steps": 1, "weights": weights, "progress": False}
     result = fl.simulate(problem, method, rounds=20, **options)
-    found = result.certificate()
+    found: Any = result.certificate()
     assert found == fl.certificate(problem, psi, result.x, weights=weights)
     assert found.objective == pytest.approx(result.history["objective"].iloc[-1], rel=1e-12)
-    assert 0 < result.certificate(federated=True).duality_gap == pytest.approx(found.duality_gap, rel=1e-10)
-    better = fl.simulate(problem, method, rounds=600, eval_every=600, **options).certificate()
+    federated: Any = result.certificate(federated=True)
+    assert 0 < federated.duality_gap == pytest.approx(found.duality_gap, rel=1e-10)
+    better: Any = fl.simulate(problem, method, rounds=600, eval_every=600, **options).certificate()
     assert better.duality_gap < 1e-9 < found.duality_gap
     plain = fl.loop(problem, fl.methods.FedAvg(0.05), rounds=1, **options)  # without a regulariser
     assert plain.certificate() == fl.certificate(problem, None, plain.x, weights=weights)
@@ -261,15 +262,15 @@ def test_one_kind_of_labels_and_large_scores():
     """The best intercept is infinite, or far from where Newton's method may start."""
     X, _ = table()
     same = fl.problems.Logistic(federation(X, np.ones(len(X))), intercept=True)
-    found = fl.certificate(same, L1(0.05), params(np.zeros(D), 0.0))
+    found: Any = fl.certificate(same, L1(0.05), params(np.zeros(D), 0.0))
     assert found.duality_gap == pytest.approx(np.log(2), rel=1e-12)  # the infimum is 0
-    far = fl.certificate(logistic(intercept=True), L1(0.05), params(np.ones(D), 500.0))
-    near = fl.certificate(logistic(intercept=True), L1(0.05), params(np.ones(D), 0.0))
+    far: Any = fl.certificate(logistic(intercept=True), L1(0.05), params(np.ones(D), 500.0))
+    near: Any = fl.certificate(logistic(intercept=True), L1(0.05), params(np.ones(D), 0.0))
     assert far.objective - far.duality_gap == pytest.approx(near.objective - near.duality_gap, rel=1e-9)
 
 
 def test_outside_a_constraint():
-    found = fl.certificate(squares(intercept=False), L2Ball(1.0), params(np.ones(D)))
+    found: Any = fl.certificate(squares(intercept=False), L2Ball(1.0), params(np.ones(D)))
     assert found.violation == pytest.approx(np.sqrt(D) - 1)
     assert found.objective == found.duality_gap == np.inf
     assert "outside the constraint by 1.45" in str(found)
@@ -289,7 +290,7 @@ def test_outside_a_constraint():
     ],
 )
 def test_no_gap_has_a_reason(problem, psi, x, reason):
-    found = fl.certificate(problem, psi, x)
+    found: Any = fl.certificate(problem, psi, x)
     assert found.duality_gap is None
     assert reason in found.no_gap_because
     assert "not known" in str(found)
@@ -318,18 +319,18 @@ def test_a_regulariser_without_a_conjugate_is_solved_and_certified():
     known = fl.solvers.centralized(squares(), L1(0.4), progress=False)
     assert solution.converged
     np.testing.assert_allclose(solution.x["weights"], known.x["weights"], atol=1e-8)
-    found = solution.certificate
+    found: Any = solution.certificate
     assert found.duality_gap is None
     assert found.no_gap_because.startswith("OnlyProx has no conjugate, ")
     x = params(np.ones(D), 0.0)
     with_l2 = fl.certificate(squares(l2=0.3), OnlyProx(), x)  # the prox is enough
     assert with_l2.duality_gap == pytest.approx(fl.certificate(squares(l2=0.3), L1(0.4), x).duality_gap, rel=1e-12)
-    named = fl.certificate(squares(l2=0.3), Blocks({"weights": L1(0.4), "intercept": OnlyProx()}), x)
+    named: Any = fl.certificate(squares(l2=0.3), Blocks({"weights": L1(0.4), "intercept": OnlyProx()}), x)
     assert "OnlyProx has no conjugate" in named.no_gap_because  # l2 is of the weights
 
 
 def test_a_conjugate_without_its_gauge():
-    found = fl.certificate(squares(), NoGauge(), params(np.ones(D), 0.0))
+    found: Any = fl.certificate(squares(), NoGauge(), params(np.ones(D), 0.0))
     assert found.duality_gap is None
     assert "NoGauge needs array_gauge" in found.no_gap_because
     inside = fl.certificate(squares(), NoGauge(1e3), params(np.zeros(D), 0.0))  # nothing has to be scaled
@@ -341,14 +342,14 @@ def test_a_conjugate_without_its_gauge():
 def test_a_point_that_is_not_finite(bad, part):
     x = params(np.ones(D), 0.0)
     x[part] = x[part] + bad
-    found = fl.certificate(squares(), L1(0.4), x)
+    found: Any = fl.certificate(squares(), L1(0.4), x)
     assert (found.duality_gap, found.no_gap_because) == (None, "x is not finite")
 
 
 @pytest.mark.parametrize("psi", [L1(0.0), Blocks({"weights": L1(0.0)}), SquaredL2(0.0), L1(jnp.zeros(()))])
 def test_a_strength_of_zero_is_the_reason(psi):
-    found = fl.certificate(squares(), psi, params(np.ones(D), 0.0))
-    name = type(psi.parts(squares().init(None))[-1]).__name__  # of the weights
+    found: Any = fl.certificate(squares(), psi, params(np.ones(D), 0.0))
+    name = type(psi.parts(squares().init(jax.random.key(0)))[-1]).__name__  # of the weights
     assert found.no_gap_because.startswith(f"the strength of {name} is 0")
 
 

@@ -69,7 +69,7 @@ def assert_solved(solution: fl.solvers.Solution, tolerance: float = 1e-10) -> No
 
 
 def test_lasso_and_elastic_net_of_scikit_learn():
-    solution = centralized(squares(), L1(0.4), weights="examples")
+    solution: Any = centralized(squares(), L1(0.4), weights="examples")
     model = Lasso(alpha=0.2, tol=1e-15, max_iter=100_000).fit(*table())
     assert_solved(solution)
     assert solution.certificate.duality_gap < 1e-9
@@ -109,7 +109,7 @@ def test_logistic_against_cvxpy(psi, solver):
     p = np.repeat(1 / (3 * np.array(SIZES)), SIZES)
     loss = p @ cp.logistic(-cp.multiply(b, X @ w + w0)) + 0.005 * cp.sum_squares(w)
     reference = cp.Problem(cp.Minimize(loss + (0.02 * cp.norm1(w) if isinstance(psi, L1) else 0))).solve()
-    solution = centralized(logistic(l2=0.01, intercept=True), psi)
+    solution: Any = centralized(logistic(l2=0.01, intercept=True), psi)
     assert_solved(solution)
     assert solver in solution.solver
     assert solution.certificate.duality_gap < 1e-9
@@ -122,7 +122,9 @@ def in_cvxpy(shape: tuple[int, ...], penalty: Any) -> float:
     scores = X.reshape(len(X), -1) @ cp.reshape(w, (int(np.prod(shape)),), order="C") + w0
     psi = penalty(w)
     value, constraints = (0, psi) if isinstance(psi, list) else (psi, [])
-    return cp.Problem(cp.Minimize(cp.sum_squares(scores - y) / len(y) + value), constraints).solve(solver=cp.CLARABEL)
+    objective: Any = cp.sum_squares(scores - y) / len(y) + value
+    found: Any = cp.Problem(cp.Minimize(objective), constraints).solve(solver=cp.CLARABEL)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def in_cvxpy(shape: tuple[int, ...], penalty: Any) -> float:
     ids=["group", "l1 ball", "l2 ball", "simplex"],
 )
 def test_least_squares_against_cvxpy(psi, penalty):
-    solution = centralized(squares(), psi, weights="examples")
+    solution: Any = centralized(squares(), psi, weights="examples")
     assert_solved(solution)
     assert solution.certificate.duality_gap < 1e-8
     assert solution.objective == pytest.approx(in_cvxpy((D,), penalty), rel=1e-6)
@@ -153,7 +155,9 @@ def test_nuclear_norm_against_cvxpy():
 
 def test_a9a():
     X, y = fl.data.a9a()
-    solution = centralized(fl.problems.Logistic(fl.FederatedData.from_clients([(X, y)]), l2=1e-3), max_iterations=300)
+    solution: Any = centralized(
+        fl.problems.Logistic(fl.FederatedData.from_clients([(X, y)]), l2=1e-3), max_iterations=300
+    )
     assert_solved(solution)
     assert solution.objective == pytest.approx(0.3333407520687, abs=1e-12)
     assert solution.certificate.duality_gap < 1e-12
@@ -185,7 +189,7 @@ def test_blocks_of_the_gram_matrix_add_up(monkeypatch):
 def test_fewer_examples_than_parameters_goes_through_the_data(monkeypatch):
     problem = fl.problems.LeastSquares(federation(*table((60,))))
     monkeypatch.setattr(Gram, "value_and_gradient", None)  # would fail if it were asked
-    solution = centralized(problem, L1(0.5))
+    solution: Any = centralized(problem, L1(0.5))
     assert_solved(solution)
     assert solution.certificate.duality_gap < 1e-8
 
@@ -201,7 +205,7 @@ def records(n: int = 300, constant: bool = False) -> tuple[np.ndarray, np.ndarra
 def test_lasso_on_columns_as_they_come():
     X, y = records()
     problem = fl.problems.LeastSquares(fl.FederatedData.from_clients([(X, y)]))
-    solution = centralized(problem, L1(0.1), max_iterations=1000)
+    solution: Any = centralized(problem, L1(0.1), max_iterations=1000)
     model = Lasso(alpha=0.05, tol=1e-15, max_iter=1_000_000).fit(X, y)
     reference = np.mean((X @ model.coef_ + model.intercept_ - y) ** 2) + 0.1 * np.abs(model.coef_).sum()
     assert solution.converged
@@ -224,7 +228,7 @@ def test_columns_in_other_units_and_constant_ones(psi, largest):
     w = cp.Variable(5)
     loss = cp.sum_squares(scaled @ w - centered) / len(y)
     strength = {L1: lambda: 0.1 * cp.norm1(w / unit), SquaredL2: lambda: 0.05 * cp.sum_squares(w / unit)}
-    constraints = {NonNegative: [w >= 0], Box: [cp.abs(w / unit) <= 0.2]}
+    constraints: dict[Any, list[Any]] = {NonNegative: [w >= 0], Box: [cp.abs(w / unit) <= 0.2]}
     goal = cp.Minimize(loss + strength.get(type(psi), lambda: 0)())
     reference = cp.Problem(goal, constraints.get(type(psi), [])).solve(solver=cp.CLARABEL)
     assert solution.objective == pytest.approx(reference, rel=1e-6)
@@ -241,7 +245,7 @@ def test_logistic_on_columns_as_they_come(options):
     """An l1 norm whose strength is small against income; the gap proves the solution."""
     X, y = records()
     data = fl.FederatedData.from_clients([(X, np.sign(y - np.median(y)))])
-    solution = centralized(fl.problems.Logistic(data, **options), L1(0.01), max_iterations=2000)
+    solution: Any = centralized(fl.problems.Logistic(data, **options), L1(0.01), max_iterations=2000)
     assert solution.converged
     assert solution.certificate.duality_gap < 1e-9
     assert np.count_nonzero(solution.x["weights"]) >= 2
@@ -251,7 +255,7 @@ def test_logistic_on_columns_as_they_come(options):
 def test_what_rounding_excuses_is_limited(x, relative):
     """It grows with x, but a point that ran away is not solved."""
     ones = {"weights": np.ones(1)}
-    objective = Objective(None, Zero(), Coordinates(ones), {"weights": np.array([1e4])}, 2.0)
+    objective = Objective(None, Zero(), Coordinates(ones), {"weights": np.array([1e4])}, 2.0)  # pyright: ignore[reportArgumentType]
     assert float(objective.allowed({"weights": np.array([x])}, 0.0)) == pytest.approx(1e4 * relative, rel=1e-12)
 
 
@@ -414,22 +418,22 @@ def test_too_few_iterations_are_said_aloud(psi):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: centralized(3), "centralized: problem must be a AbstractProblem, got 3"),
-        (lambda: centralized(squares(), 0.3), "centralized: regularizer must be a Regularizer, got 0.3"),
+        (lambda: centralized(3), "centralized: problem must be a AbstractProblem, got 3"),  # pyright: ignore[reportArgumentType]
+        (lambda: centralized(squares(), 0.3), "centralized: regularizer must be a Regularizer, got 0.3"),  # pyright: ignore[reportArgumentType]
         (lambda: centralized(squares(), tolerance=0), "centralized: tolerance must be > 0, got 0"),
         (
             lambda: centralized(squares(), max_iterations=0),
             "centralized: max_iterations must be a whole number >= 1, got 0",
         ),
         (
-            lambda: centralized(squares(), weights="all"),
+            lambda: centralized(squares(), weights="all"),  # pyright: ignore[reportArgumentType]
             "centralized: weights must be one of 'uniform', 'examples', got 'all'",
         ),
         (lambda: centralized(squares(), x0=np.ones(2)), "centralized: x0 does not fit the problem LeastSquares"),
         (lambda: local(squares(), 3), "client must be a whole number >= 0 and <= 2, got 3"),
         (lambda: path(squares(), []), r"path: strengths must be a list of at least one number, got \[\]"),
         (lambda: path(squares(), [1.0, -1.0]), "path: strengths must be >= 0, got -1.0"),
-        (lambda: path(squares(), 0.3), "path: strengths must be a list of at least one number, got 0.3"),
+        (lambda: path(squares(), 0.3), "path: strengths must be a list of at least one number, got 0.3"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_bad_input_is_named(call, message):

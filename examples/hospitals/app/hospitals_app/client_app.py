@@ -27,7 +27,7 @@ def training_rows(hospital: Hospital) -> np.ndarray:
 
 def patients(context: Context) -> tuple[np.ndarray, np.ndarray]:
     """The hospital's own file; nan where a value is missing."""
-    hospital = read_hospital(context.node_config["data"])
+    hospital = read_hospital(str(context.node_config["data"]))
     train = training_rows(hospital)
     return hospital.features[train], hospital.targets[train]
 

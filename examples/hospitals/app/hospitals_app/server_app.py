@@ -1,6 +1,7 @@
 """The coordinator: it averages what the hospitals answer, and never sees a patient."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 from flwr.app import Context
@@ -19,7 +20,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """All rounds that are left; then model.npz, history.csv, events.csv and report.json."""
     configure_logging()
-    config = context.run_config
+    config: dict[str, Any] = context.run_config
     results = Path(config["results"]).resolve()
     strategy = Strategy(
         method_of(config),

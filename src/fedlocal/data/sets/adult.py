@@ -5,13 +5,13 @@ from importlib.resources import files
 import numpy as np
 import scipy.sparse
 
+from fedlocal.data.splits import TRAIN_OR_TEST, TrainOrTest
 from fedlocal.util import checks
 
 FEATURES = 123
-SPLITS = ("train", "test")
 
 
-def a9a(split: str = "train") -> tuple[scipy.sparse.csr_array, np.ndarray]:
+def a9a(split: TrainOrTest = "train") -> tuple[scipy.sparse.csr_array, np.ndarray]:
     """Features (32,561 x 123 for "train", 16,281 x 123 for "test"; sparse, all ones) and labels -1/+1 (income above 50,000).
 
     Source: Becker & Kohavi, UCI Adult, CC BY 4.0.
@@ -20,7 +20,7 @@ def a9a(split: str = "train") -> tuple[scipy.sparse.csr_array, np.ndarray]:
     >>> X.shape, X.nnz, sorted(set(y.tolist()))
     ((32561, 123), 451592, [-1.0, 1.0])
     """
-    checks.choice("a9a", "split", split, SPLITS)
+    checks.choice("a9a", "split", split, TRAIN_OR_TEST)
     with (
         (files("fedlocal.data.sets") / "files" / "a9a.npz").open("rb") as stream,
         np.load(stream, allow_pickle=False) as file,

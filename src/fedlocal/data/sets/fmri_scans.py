@@ -6,18 +6,20 @@ import tarfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from fedlocal.data.catalogue import Folder, cache, obtain
 from fedlocal.data.federated_data import FederatedData
+from fedlocal.data.splits import TRAIN_OR_VALIDATION, TrainOrValidation
 from fedlocal.util import checks
 
+Against = Literal["bottle", "cat", "chair", "house", "scissors", "scrambledpix", "shoe"]
+Source = Literal["array", "images"]
+Mask = Literal["brain", "vt"]
 CATEGORIES = ("bottle", "cat", "chair", "face", "house", "scissors", "scrambledpix", "shoe")
 SUBJECTS = (1, 2, 3, 4, 5, 6)
-SOURCES = ("array", "images")
-MASKS = ("brain", "vt")
 HELD_OUT = 3  # runs of a single subject, for validation
 SHELF = "haxby2001"  # nilearn's folder, too
 ARRAYS = ("X", "label", "run", "mask_idx", "mask_dim")
@@ -36,11 +38,11 @@ class Scans(NamedTuple):
 def haxby(
     folder: Folder = None,
     *,
-    split: str = "train",
-    against: str = "house",
-    source: str = "array",
+    split: TrainOrValidation = "train",
+    against: Against = "house",
+    source: Source = "array",
     subjects: Sequence[int] = SUBJECTS,
-    mask: str = "brain",
+    mask: Mask = "brain",
 ) -> FederatedData:
     """Face (+1) or house (-1) from fMRI scans: a client is a run of the experiment, with 18 scans, 9 of each.
 
@@ -65,19 +67,19 @@ def haxby(
     >>> data.client_sizes.tolist()  # doctest: +SKIP
     [18, 18, 18, 18, 18, 18, 18, 18, 18]
     """
-    checks.choice("haxby", "split", split, ("train", "validation"))
+    checks.choice("haxby", "split", split, TRAIN_OR_VALIDATION)
     scans = haxby_scans(folder, source=source, subjects=subjects, mask=mask)
     return faces_against(scans, against)[split == "validation"]
 
 
 def haxby_scans(
-    folder: Folder = None, *, source: str = "array", subjects: Sequence[int] = SUBJECTS, mask: str = "brain"
+    folder: Folder = None, *, source: Source = "array", subjects: Sequence[int] = SUBJECTS, mask: Mask = "brain"
 ) -> list[Scans]:
     """The scans of each subject with the places of their voxels; arguments as in `haxby`."""
-    checks.choice("haxby", "source", source, SOURCES)
+    checks.choice("haxby", "source", source, get_args(Source))
     if source == "array":
         return [read_haxby_array(obtain("haxby-vt", folder, owner="haxby"))]
-    checks.choice("haxby", "mask", mask, MASKS)
+    checks.choice("haxby", "mask", mask, get_args(Mask))
     if not subjects or set(subjects) - set(SUBJECTS) or len(set(subjects)) < len(subjects):
         raise ValueError(f"haxby: subjects must be different numbers from 1 to 6, got {list(subjects)}")
     if mask == "vt" and len(subjects) > 1:
@@ -87,9 +89,9 @@ def haxby_scans(
     return [_subject(folder, subject, mask) for subject in subjects]
 
 
-def faces_against(scans: Sequence[Scans], against: str = "house") -> tuple[FederatedData, FederatedData]:
+def faces_against(scans: Sequence[Scans], against: Against = "house") -> tuple[FederatedData, FederatedData]:
     """Runs for training and for validation, standardised; the rule is that of `haxby`."""
-    checks.choice("haxby", "against", against, [name for name in CATEGORIES if name != "face"])
+    checks.choice("haxby", "against", against, get_args(Against))
     runs = [_runs(each, against) for each in scans]
     if len(runs) == 1:
         runs = [runs[0][:-HELD_OUT], runs[0][-HELD_OUT:]]
@@ -156,7 +158,7 @@ def _consistent(name: str, scans: Scans) -> Scans:
     return scans
 
 
-def _runs(scans: Scans, against: str) -> list[tuple[np.ndarray, np.ndarray]]:
+def _runs(scans: Scans, against: Against) -> list[tuple[np.ndarray, np.ndarray]]:
     """(features, targets) of every run in which both were seen."""
     runs = []
     for run in np.unique(scans.runs):
@@ -170,7 +172,7 @@ def _runs(scans: Scans, against: str) -> list[tuple[np.ndarray, np.ndarray]]:
     return runs
 
 
-def _subject(folder: Folder, subject: int, mask: str) -> Scans:
+def _subject(folder: Folder, subject: int, mask: Mask) -> Scans:
     """A subject's scans, from its folder or its archive."""
     bold, labels = (_content(folder, subject, name) for name in ("bold.nii.gz", "labels.txt"))
     inside = _content(folder, subject, "mask4_vt.nii.gz") if mask == "vt" else _brain(folder)

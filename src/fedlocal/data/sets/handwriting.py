@@ -12,12 +12,12 @@ import numpy as np
 from fedlocal.data import partition
 from fedlocal.data.catalogue import Folder, cache, obtain
 from fedlocal.data.federated_data import FederatedData
+from fedlocal.data.splits import TRAIN_OR_TEST, TrainOrTest
 from fedlocal.util import checks
 from fedlocal.util.files import replacing
 from fedlocal.util.optional import optional_import
 
 TEST_SHARE = 5  # one in so many images is for testing
-SPLITS = ("train", "test")
 SHELF = "femnist"
 STEMS = {True: "fed_emnist_digitsonly", False: "fed_emnist"}  # by digits_only
 NAMES = {True: "femnist-digits", False: "femnist"}  # in the catalogue
@@ -47,7 +47,7 @@ class Subsample:
 
 
 def mnist_by_writer(
-    folder: Folder = None, *, split: str = "train", fraction: float = 1.0, seed: int = 0
+    folder: Folder = None, *, split: TrainOrTest = "train", fraction: float = 1.0, seed: int = 0
 ) -> FederatedData:
     """MNIST by writer: a client is a writer, with 784 features in [0, 1] (the ink is bright) and labels 0 to 9.
 
@@ -61,12 +61,14 @@ def mnist_by_writer(
     >>> data.num_clients, data.num_examples  # doctest: +SKIP
     (539, 60000)
     """
-    checks.choice("mnist_by_writer", "split", split, SPLITS)
+    checks.choice("mnist_by_writer", "split", split, TRAIN_OR_TEST)
     subsample = Subsample("mnist_by_writer", fraction, seed)
     return read_mnist_by_writer(obtain("mnist-by-writer", folder, owner="mnist_by_writer"), split, subsample)
 
 
-def read_mnist_by_writer(path: str | os.PathLike[str], split: str, subsample: Subsample | None = None) -> FederatedData:
+def read_mnist_by_writer(
+    path: str | os.PathLike[str], split: TrainOrTest, subsample: Subsample | None = None
+) -> FederatedData:
     """The writers of a file with arrays x_SPLIT (n, 28, 28) of bytes, y_SPLIT (n,) and writer_SPLIT (n,), by ascending number."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -88,7 +90,9 @@ def read_mnist_by_writer(path: str | os.PathLike[str], split: str, subsample: Su
     return FederatedData.from_clients(clients)
 
 
-def digits(num_clients: int = 50, seed: int = 0, split: str = "train", concentration: float = 1.0) -> FederatedData:
+def digits(
+    num_clients: int = 50, seed: int = 0, split: TrainOrTest = "train", concentration: float = 1.0
+) -> FederatedData:
     """scikit-learn's digits, 8 x 8 pixels in [0, 1], with labels 0 to 9, dealt to clients that see classes unequally often.
 
     One image in five, drawn with `seed`, is for testing (360 of 1,797). Both splits are dealt by `partition.dirichlet` with
@@ -101,7 +105,7 @@ def digits(num_clients: int = 50, seed: int = 0, split: str = "train", concentra
     """
     from sklearn.datasets import load_digits
 
-    checks.choice("digits", "split", split, SPLITS)
+    checks.choice("digits", "split", split, TRAIN_OR_TEST)
     seed = checks.whole("digits", "seed", seed, at_least=0)
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(images))
@@ -113,7 +117,12 @@ def digits(num_clients: int = 50, seed: int = 0, split: str = "train", concentra
 
 
 def femnist(
-    folder: Folder = None, *, digits_only: bool = True, split: str = "train", fraction: float = 1.0, seed: int = 0
+    folder: Folder = None,
+    *,
+    digits_only: bool = True,
+    split: TrainOrTest = "train",
+    fraction: float = 1.0,
+    seed: int = 0,
 ) -> FederatedData:
     """FEMNIST: a client is a writer, with 784 features as in the files and labels 0 to 9, or 0 to 61 with letters.
 
@@ -132,7 +141,7 @@ def femnist(
     >>> data.num_clients, data.num_examples  # doctest: +SKIP
     (3383, 341873)
     """
-    checks.choice("femnist", "split", split, SPLITS)
+    checks.choice("femnist", "split", split, TRAIN_OR_TEST)
     subsample = Subsample("femnist", fraction, seed)
     optional_import("femnist", "h5py", "femnist")  # before anything is fetched
     return read_femnist(_file(folder, bool(digits_only), split), CLASSES[bool(digits_only)], subsample)
@@ -166,7 +175,7 @@ def _writer(group: Any, number: int, subsample: Subsample) -> tuple[np.ndarray, 
     return pixels[rows].reshape(len(rows), -1), labels[rows] if len(labels) == len(pixels) else labels
 
 
-def _file(folder: Folder, digits_only: bool, split: str) -> Path:
+def _file(folder: Folder, digits_only: bool, split: TrainOrTest) -> Path:
     """Where the examples are, taken out of the archive if need be."""
     name = f"{STEMS[digits_only]}_{split}.h5"
     for top in (folder, cache()):

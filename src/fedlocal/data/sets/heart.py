@@ -3,7 +3,7 @@
 import math
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from fedlocal.data.federated_data import FederatedData
 from fedlocal.data.moments import Moments
 from fedlocal.util import checks
 
-HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+HospitalName = Literal["cleveland", "hungarian", "switzerland", "va"]
+HOSPITALS: tuple[HospitalName, ...] = get_args(HospitalName)
 ATTRIBUTES = (  # of a line
     *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg"),
     *("thalach", "exang", "oldpeak", "slope", "ca", "thal", "num"),
@@ -39,7 +40,7 @@ class Hospital(NamedTuple):
     names: tuple[str, ...]  # of the columns of the features
 
 
-def hospital(name: str, folder: Folder = None) -> Hospital:
+def hospital(name: HospitalName, folder: Folder = None) -> Hospital:
     """The patients of "cleveland" (303), "hungarian" (294), "switzerland" (123) or "va" (200), from that hospital's file alone.
 
     Numbers (age, trestbps, chol, thalach, oldpeak) and yes or no (sex, fbs, exang) are as in the file, nan where they are

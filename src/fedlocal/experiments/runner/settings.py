@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
+from fedlocal.core.types import Weights
+from fedlocal.data.synthetic import Config
 from fedlocal.experiments.runner.methods import CompositeLabel
-from fedlocal.simulation.plan import Weights
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -21,7 +22,7 @@ class DataSettings(StrictModel):
     """A synthetic data set of the text."""
 
     generator: Literal["synthetic_lasso", "synthetic_low_rank"]
-    config: Literal["I", "II", "III", "IV"]
+    config: Config
 
 
 class StepSizeGrid(StrictModel):

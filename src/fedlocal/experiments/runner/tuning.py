@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedlocal.core import AbstractProblem, Params, Regularizer
+from fedlocal.core.types import Weights
 from fedlocal.experiments.runner.claims import TunedMethod, TunedResults
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.runner.methods import composite_method
@@ -17,7 +18,6 @@ from fedlocal.experiments.runner.store import Store
 from fedlocal.metrics import Metric, measure_point
 from fedlocal.report.figures import COLORS, legend_below, panels, plain_log_scale
 from fedlocal.simulation import DivergenceWarning, sweep
-from fedlocal.simulation.plan import Weights
 from fedlocal.simulation.sweeps.result import score_groups
 from fedlocal.solvers import centralized
 

@@ -5,6 +5,7 @@ Reference: coordinate-wise median and trimmed mean, Yin et al. 2018; clipping to
 """
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -60,7 +61,8 @@ def change_norms(states: Arrays, sent: Arrays) -> np.ndarray:
 
 
 Aggregate = Callable[[Arrays, np.ndarray, Arrays], dict[str, np.ndarray]]
-AGGREGATES: dict[str, Aggregate | None] = {  # None: Flower's own weighted mean
+AggregateName = Literal["mean", "median", "trimmed", "norm-bounded"]
+AGGREGATES: dict[AggregateName, Aggregate | None] = {  # None: Flower's own weighted mean
     "mean": None,
     "median": median,
     "trimmed": trimmed,

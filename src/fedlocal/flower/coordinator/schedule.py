@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
+from fedlocal.core.types import WEIGHTS, Weights
 from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.coordinator.site_registry import KnownSites
 from fedlocal.flower.messages.records import ARRAYS, CONFIG
 from fedlocal.flower.messages.round_settings import RoundSettings
 from fedlocal.flower.site.question import NUMBER
-from fedlocal.simulation.plan import COHORT_BLOCK, WEIGHTS, Sampling, cohort_table, local_work
+from fedlocal.simulation.plan import COHORT_BLOCK, Sampling, cohort_table, local_work
 from fedlocal.util import checks
 
 EXTRA_SECONDS = 60.0  # for which Flower keeps a message after the time for its answer is over
@@ -25,7 +26,7 @@ class Schedule:
     local_epochs: int | None
     batch_size: int | None
     clients_per_round: int
-    weights: str
+    weights: Weights
     seed: int
 
     @classmethod

@@ -18,9 +18,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from fedlocal.core import LocalMethod, Params
+from fedlocal.core.types import Weights
 from fedlocal.data.moments import Scaling
 from fedlocal.flower._flwr.messages import aggregate_metricrecords
-from fedlocal.flower.checks.aggregation import AGGREGATES
+from fedlocal.flower.checks.aggregation import AGGREGATES, AggregateName
 from fedlocal.flower.checks.examiner import Examiner
 from fedlocal.flower.checks.replies import mean_of_common, stacked
 from fedlocal.flower.checks.site_moments import LossBounds
@@ -39,7 +40,7 @@ from fedlocal.flower.site.app import CERTIFICATE
 from fedlocal.methods import method_spec
 from fedlocal.methods.table import with_step_size
 from fedlocal.simulation.checkpoint import fingerprint
-from fedlocal.simulation.plan import Sampling, Weights
+from fedlocal.simulation.plan import Sampling
 from fedlocal.util import checks, serialization
 
 OWNER = "Strategy"
@@ -88,7 +89,7 @@ class Strategy(FedAvg):
         patience: float = 600.0,
         eval_every: int = 10,
         tol: float | None = None,
-        aggregate: str = "mean",
+        aggregate: AggregateName = "mean",
         choose_step_size: bool = False,
         loss_bounds: LossBounds | None = None,
         standardize: bool = False,

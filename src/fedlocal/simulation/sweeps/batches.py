@@ -12,7 +12,7 @@ import optax
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.simulation.averages import Average
-from fedlocal.simulation.engines import engine_name
+from fedlocal.simulation.engines import EngineName, engine_name
 from fedlocal.simulation.kernels.engine import CORES, LANES, LinearEngine
 from fedlocal.simulation.plan import COHORT_BLOCK
 from fedlocal.simulation.rounds import RunInputs, RunState, cohort_of, first_state, output, run_round
@@ -44,7 +44,7 @@ class CellGroup:
     batches: tuple[CellBatch, ...]
 
     @classmethod
-    def make(cls, run: Run, methods: list[LocalMethod], members: list[int], engine: str) -> "CellGroup":
+    def make(cls, run: Run, methods: list[LocalMethod], members: list[int], engine: EngineName) -> "CellGroup":
         """Choose the engine of a group and the size of its batches, and put its cells into them."""
         mine = {i: methods[i] for i in members}
         if engine_name("sweep", engine, run, list(mine.values())) == "linear":

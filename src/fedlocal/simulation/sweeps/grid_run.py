@@ -12,12 +12,13 @@ import optax
 import pandas as pd
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core.types import Weights
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint, fingerprint
 from fedlocal.simulation.driver import Saver, drive, resume
 from fedlocal.simulation.engines import EngineName
 from fedlocal.simulation.kernels.engine import CORES
-from fedlocal.simulation.plan import Sampling, Weights
+from fedlocal.simulation.plan import Sampling
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import DivergenceWarning
 from fedlocal.simulation.run import Run, RunArguments

@@ -16,7 +16,7 @@ RULES: tuple[str, ...] = get_args(Rule)
 
 
 def score_groups(
-    history: Any, by: str | list[str], diverged: Any, rounds: int, metric: str, rule: str, window: int, largest: bool
+    history: Any, by: str | list[str], diverged: Any, rounds: int, metric: str, rule: Rule, window: int, largest: bool
 ) -> Any:
     """Return one number per group of rows of a history, by a rule of `SweepResult.score`; `diverged` is True for rows to skip."""
     checks.choice("score", "rule", rule, RULES)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import LocalMethod, Params, Regularizer, static
+from fedlocal.core.types import Weights
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.losses import ScoreLoss
 from fedlocal.methods.table import ROWS, MethodArguments, method_row
@@ -54,7 +55,7 @@ class LocalOptions:
     """Which method the sites run, and how."""
 
     method: str
-    weights: str  # of the sites: "examples" or "uniform"
+    weights: Weights  # of the sites
     steps: int  # full local gradients of a round
     rounds: int
     client_step_size: float | None  # None: the largest that the method's theorems allow, for the least smooth site

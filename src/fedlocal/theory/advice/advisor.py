@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer
+from fedlocal.core.types import Weights
 from fedlocal.problems import MLP
 from fedlocal.problems.smooth_part import client_weights
 from fedlocal.simulation import DivergenceWarning, sweep
@@ -134,7 +135,7 @@ def advise(
     clients: int | None = None,
     batch_size: int | None = 1,
     regularizer: Regularizer | None = None,
-    weights: str = "uniform",
+    weights: Weights = "uniform",
     x0: Params | None = None,
     pilot: bool = False,
     seed: int = 0,
@@ -262,7 +263,7 @@ def _largest_steps(problem: AbstractProblem, local_steps: int | None, batch_size
     return int(np.clip(np.median(sizes) // batch_size, 1, MOST_STEPS))
 
 
-def _if_not_default(clients_per_round: int | None, weights: str, seed: int, x0: Params | None) -> dict[str, Any]:
+def _if_not_default(clients_per_round: int | None, weights: Weights, seed: int, x0: Params | None) -> dict[str, Any]:
     """Return the arguments of `fl.simulate` that differ from their defaults."""
     weighted, seeded = None if weights == "uniform" else weights, seed or None
     options = {"clients_per_round": clients_per_round, "weights": weighted, "seed": seeded, "x0": x0}

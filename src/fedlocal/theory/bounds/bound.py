@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from scipy.optimize import minimize_scalar
 
 from fedlocal.util import checks
 
-FORMS = ("full", "simplified")
+Form = Literal["full", "simplified"]
+FORMS: tuple[str, ...] = get_args(Form)
 DECADES = 12  # of step sizes below the largest one that are searched for the best
 
 
@@ -117,7 +118,7 @@ def homogeneous(constants: Constants) -> dict[str, bool]:
     return {"homogeneous clients": constants.heterogeneity == 0}
 
 
-def is_simplified(owner: str, step_size: float | None, form: str) -> bool:
+def is_simplified(owner: str, step_size: float | None, form: Form) -> bool:
     """Whether the O(.) form is asked for, which speaks of no particular step size."""
     checks.choice(owner, "form", form, FORMS)
     if step_size is None:

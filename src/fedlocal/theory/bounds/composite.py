@@ -10,7 +10,7 @@ gradients fall like 1/M, which holds in norms that come from an inner product an
 import math
 from collections.abc import Iterable
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Setting, is_simplified, known
+from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, is_simplified, known
 from fedlocal.util import checks
 
 DUAL = "FedDualAvg"
@@ -18,7 +18,7 @@ SUBOPTIMALITY = "E Phi(x_hat) - Phi*"
 
 
 def composite_small_step_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedDualAvg and FedMiD when clients hardly move: as good as R steps with batches of M K.
 
@@ -55,7 +55,7 @@ def composite_small_step_bound(
 
 
 def fed_dual_avg_bounded_gradient_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedDualAvg with server step size 1 when no stochastic gradient is longer than G.
 
@@ -94,7 +94,7 @@ def fed_dual_avg_bounded_gradient_bound(
 
 
 def fed_dual_avg_quadratic_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedDualAvg with server step size 1 on a quadratic F, whose clients' gradients differ from its own by at most zeta.
 

@@ -13,7 +13,7 @@ K local steps, R rounds, eta step size. Terms of the bounds:
 import math
 from dataclasses import replace
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Setting, homogeneous, is_simplified, known, ratio
+from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, homogeneous, is_simplified, known, ratio
 
 E = math.e
 ONE, TWO = "FedAc-I", "FedAc-II"
@@ -30,7 +30,7 @@ def initial_potential(constants: Constants, weight: float) -> float:
 
 
 def fed_ac_one_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAc-I on a strongly convex objective.
 
@@ -78,7 +78,7 @@ def fed_ac_one_bound(
 
 
 def minibatch_ac_sgd_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     """Minibatch accelerated SGD: R steps with the mean of M K stochastic gradients at one point.
 
@@ -97,7 +97,7 @@ def minibatch_ac_sgd_bound(
 
 
 def fed_ac_two_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAc-II on a strongly convex objective.
 
@@ -145,7 +145,7 @@ def fed_ac_two_bound(
 
 
 def fed_ac_two_third_order_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAc-II on a strongly convex objective with Q-Lipschitz Hessian and noise of bounded fourth moment sigma^4.
 

@@ -5,13 +5,13 @@ Letters as in `fed_ac_bounds`; lam (lambda) is the l2 augmentation.
 
 import math
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Setting, homogeneous, is_simplified, known, ratio
+from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, homogeneous, is_simplified, known, ratio
 from fedlocal.theory.bounds.fed_ac import ONE, SUBOPTIMALITY, TWO, E, letters, logged
 from fedlocal.util import checks
 
 
 def fed_ac_one_convex_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAc-I on F + lambda/2 ||x - x0||^2 for a convex objective F.
 
@@ -71,7 +71,7 @@ def fed_ac_one_convex_bound(
 
 
 def fed_ac_two_convex_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAc-II on F + lambda/2 ||x - x0||^2 for a convex objective F.
 
@@ -129,7 +129,7 @@ def fed_ac_two_convex_bound(
 
 
 def fed_ac_two_third_order_convex_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAc-II on F + lambda/2 ||x - x0||^2 for a convex F with Q-Lipschitz Hessian and noise of bounded fourth moment sigma^4.
 

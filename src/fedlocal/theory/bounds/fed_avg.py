@@ -7,6 +7,7 @@ from fedlocal.theory.bounds.bound import (
     FORMS,
     Bound,
     Constants,
+    Form,
     Setting,
     homogeneous,
     is_simplified,
@@ -24,7 +25,7 @@ GRADIENT = "E ||grad F(x_hat)||^2"
 
 
 def fed_avg_convex_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAvg on convex F_m with bounded heterogeneity; the error is averaged over the K R means of the clients.
 
@@ -71,7 +72,7 @@ def fed_avg_convex_bound(
     return Bound(label, "FedAvg", AVERAGE_ERROR, terms, eta, apart.conditions)
 
 
-def comprehensive_bound(constants: Constants, setting: Setting, form: str = "full") -> Bound:
+def comprehensive_bound(constants: Constants, setting: Setting, form: Form = "full") -> Bound:
     r"""The smallest known for FedAvg on convex F_m: staying at the start, a single client's rate, or FedAvg's own.
 
         min{L B^2, L B^2/(K R) + sigma B/sqrt(K R), the simplified fed_avg_convex_bound}.
@@ -96,7 +97,7 @@ def comprehensive_bound(constants: Constants, setting: Setting, form: str = "ful
 
 
 def fed_avg_third_order_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAvg on a convex F that is third-order smooth, homogeneous clients.
 
@@ -143,7 +144,7 @@ def fed_avg_third_order_bound(
 
 
 def fed_avg_strongly_convex_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAvg on a strongly convex F, homogeneous clients. Simplified only:
 
@@ -172,7 +173,7 @@ def fed_avg_strongly_convex_bound(
 
 
 def fed_avg_strongly_convex_third_order_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAvg on a strongly convex F that is third-order smooth, homogeneous clients.
 
@@ -227,7 +228,7 @@ def fed_avg_strongly_convex_third_order_bound(
 
 
 def fed_avg_non_convex_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAvg on a smooth F, convex or not, with bounded stochastic gradients, homogeneous clients.
 
@@ -261,7 +262,7 @@ def fed_avg_non_convex_bound(
 
 
 def fed_avg_non_convex_third_order_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""FedAvg on a third-order smooth F, convex or not, with bounded stochastic gradients, homogeneous clients.
 

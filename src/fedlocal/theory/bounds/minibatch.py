@@ -2,11 +2,11 @@
 
 import math
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Setting, homogeneous, is_simplified, ratio, smallest
+from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, homogeneous, is_simplified, ratio, smallest
 
 
 def minibatch_sgd_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""Minibatch SGD: R steps, each with K gradients of each of the M clients.
 
@@ -29,7 +29,7 @@ def minibatch_sgd_bound(
 
 
 def single_client_sgd_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
     r"""SGD of a single client: K R steps, all other clients ignored.
 
@@ -50,7 +50,7 @@ def single_client_sgd_bound(
     return Bound("lem:fedavg:2o:ub:1", "single-client SGD", "E mean_t F(x^(t)) - F*", terms, eta, conditions)
 
 
-def best_of_two(constants: Constants, setting: Setting, step_size: float | None = None, form: str = "full") -> Bound:
+def best_of_two(constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full") -> Bound:
     r"""The smaller of the bounds of minibatch SGD and single-client SGD, of those that apply.
 
     Simplified, in the text's one formula, which is between this minimum and twice as much:

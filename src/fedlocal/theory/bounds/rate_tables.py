@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import pandas as pd
 from scipy.optimize import root_scalar
@@ -14,7 +14,8 @@ from fedlocal.util import checks
 HALF, THIRD = Fraction(1, 2), Fraction(1, 3)
 FACTORS, DIVISORS = ("L", "Q", "sigma", "zeta", "zeta_*", "B"), ("mu", "M", "K", "R")
 SYNCHRONOUS = ("deterministic", "statistical")  # terms that are there without any local step
-METHODS = ("FedAvg", "FedAc")
+SpeedupMethod = Literal["FedAvg", "FedAc"]
+METHODS: tuple[str, ...] = get_args(SpeedupMethod)
 
 
 class Exponents(NamedTuple):
@@ -103,7 +104,7 @@ def rates(constants: Constants | None = None, setting: Setting | None = None) ->
     return pd.DataFrame(rows)
 
 
-def rounds_for_linear_speedup(method: str, constants: Constants, clients: int, total_steps: int) -> float:
+def rounds_for_linear_speedup(method: SpeedupMethod, constants: Constants, clients: int, total_steps: int) -> float:
     r"""The smallest R, as a real number >= 1, for which infrequent communication costs at most what noise costs anyway.
 
     With K R = total_steps fixed, of the row of table tab:conv:rate for this method ("FedAvg" or "FedAc"; strongly convex where

@@ -10,6 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fedlocal.core import AbstractProblem, MirrorMap, Params, Regularizer
+from fedlocal.core.types import Weights
 from fedlocal.problems import MLP, Oracle
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.smooth_part import client_weights, point
@@ -87,7 +88,7 @@ def estimate(
     *,
     x0: Params | None = None,
     batch_size: int | None = 1,
-    weights: str = "uniform",
+    weights: Weights = "uniform",
     regularizer: Regularizer | None = None,
     mirror_map: MirrorMap | None = None,
     radius: float | None = None,

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from fedlocal.core import AbstractProblem, MirrorMap, Params, Regularizer
+from fedlocal.core.types import Weights
 from fedlocal.problems import MLP, Oracle
 from fedlocal.solvers import ConvergenceWarning, Solution, centralized
 from fedlocal.solvers.certificates import certify
@@ -35,7 +36,7 @@ class Endpoints:
         return self.solution.x
 
 
-def solve_endpoints(problem: AbstractProblem, psi: Regularizer | None, weights: str, x0: Params) -> Endpoints:
+def solve_endpoints(problem: AbstractProblem, psi: Regularizer | None, weights: Weights, x0: Params) -> Endpoints:
     """Minimise F + psi from x0."""
     known = isinstance(problem, (*MODELS, Oracle))
     with warnings.catch_warnings():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fedlocal as fl
+from fedlocal.data.splits import TrainOrTest
 from fedlocal.experiments import demonstration
 
 LIBSVM_SHA256 = {
@@ -16,7 +17,7 @@ LIBSVM_SHA256 = {
 
 
 @pytest.mark.parametrize("split", LIBSVM_SHA256)
-def test_a9a_is_libsvms_file(split: str):
+def test_a9a_is_libsvms_file(split: TrainOrTest):
     X, y = fl.data.a9a(split)
     lines = []
     for i, label in enumerate(y):

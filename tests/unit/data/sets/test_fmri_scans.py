@@ -16,6 +16,7 @@ import fedlocal as fl
 import paths
 from fedlocal.data import read_haxby_array, read_haxby_images, registry
 from fedlocal.data.sets.fmri_scans import CATEGORIES
+from fedlocal.data.splits import TrainOrValidation
 
 SHARED = paths.SHARED / "data"
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="the shared data are not here")
@@ -89,7 +90,8 @@ def test_runs_of_the_array_are_clients_and_the_last_three_are_for_validation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     arrays = write_array(tmp_path / "haxby2001_subj1_vt.npz", monkeypatch)
-    for split, runs in {"train": [0, 1], "validation": [2, 3, 4]}.items():
+    wanted: dict[TrainOrValidation, list[int]] = {"train": [0, 1], "validation": [2, 3, 4]}
+    for split, runs in wanted.items():
         data = fl.data.haxby(tmp_path, split=split)
         assert data.client_sizes.tolist() == [6] * len(runs)
         for m, run in enumerate(runs):
@@ -106,7 +108,7 @@ def test_faces_may_be_told_from_something_else(tmp_path: Path, monkeypatch: pyte
     np.testing.assert_allclose(features, standardised(arrays["X"][:9])[:6], rtol=1e-6)
     assert targets.tolist() == [1.0] * 3 + [-1.0] * 3
     with pytest.raises(ValueError, match=r"^haxby: against must be one of 'bottle', .*'house', .* got 'horse'$"):
-        fl.data.haxby(tmp_path, against="horse")
+        fl.data.haxby(tmp_path, against="horse")  # pyright: ignore[reportArgumentType]
 
 
 def test_places_of_the_array_count_the_first_axis_fastest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

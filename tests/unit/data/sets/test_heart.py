@@ -12,7 +12,7 @@ import paths
 from fedlocal.data import catalogue, registry
 from fedlocal.data.moments import Moments
 from fedlocal.data.sets import heart
-from fedlocal.data.sets.heart import COLUMNS, HOSPITALS, read_hospital
+from fedlocal.data.sets.heart import COLUMNS, HOSPITALS, HospitalName, read_hospital
 
 over = pytest.mark.parametrize
 SHARED = paths.SHARED / "data"
@@ -94,7 +94,7 @@ def test_an_empty_file_is_told(tmp_path: Path):
 
 def test_an_unknown_hospital_lists_the_known():
     with pytest.raises(ValueError, match=r"^hospital: name must be one of 'cleveland', .*'va', got 'zurich'$"):
-        fl.data.hospital("zurich")
+        fl.data.hospital("zurich")  # pyright: ignore[reportArgumentType]
 
 
 @over("place", ["mine", "mine/heart", "cache", "cache/heart"])
@@ -170,7 +170,7 @@ def test_checksums_and_sizes_are_those_of_the_real_files():
 
 @needs_shared
 @over("name", HOSPITALS)
-def test_real_hospitals_are_as_documented(name: str):
+def test_real_hospitals_are_as_documented(name: HospitalName):
     features, targets, names = fl.data.hospital(name, SHARED)
     assert names == COLUMNS
     assert features.shape == (ROWS[name], 31)

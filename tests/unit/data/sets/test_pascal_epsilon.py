@@ -214,7 +214,7 @@ def test_the_optimum_is_near_that_of_epsilon():
 
 
 def test_epsilon_like_is_a_function_of_its_seed():
-    small = {"num_examples": 50, "num_features": 10}
+    small: dict[str, Any] = {"num_examples": 50, "num_features": 10}
     X, y = fl.data.epsilon_like(**small, seed=3)
     again, other = fl.data.epsilon_like(**small, seed=3), fl.data.epsilon_like(**small, seed=4)
     np.testing.assert_array_equal(X, again[0])
@@ -239,7 +239,7 @@ def test_epsilon_like_is_kept_in_a_folder_for_the_same_arguments(folder: Path, m
     np.testing.assert_array_equal(fl.data.epsilon_like(**small)[0], X)
     for change in ({"seed": 1}, {"num_examples": 51}, {"num_features": 11}):
         with pytest.raises(RuntimeError, match="drawn again"):
-            fl.data.epsilon_like(**(small | change))
+            fl.data.epsilon_like(**{**small, **change})
 
 
 def test_in_a_folder_only_some_rows_are_in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -38,4 +38,4 @@ def test_wrong_arguments_are_told():
     with pytest.raises(ValueError, match="digits: num_clients must be a whole number >= 1 and <= 360, got 361"):
         fl.data.digits(361)
     with pytest.raises(ValueError, match="digits: split must be one of 'train', 'test', got 'all'"):
-        fl.data.digits(split="all")
+        fl.data.digits(split="all")  # pyright: ignore[reportArgumentType]

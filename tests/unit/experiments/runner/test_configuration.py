@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedlocal.experiments.runner.configuration import load, names
+from fedlocal.experiments.runner.configuration import Scale, load, names
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 from fedlocal.experiments.studies.speedup.settings import SpeedupSettings
 
@@ -15,7 +15,7 @@ SPEEDUP = [name for name in names() if isinstance(load(name), SpeedupSettings)]
 
 
 @over(("name", "scale"), list(itertools.product(names(), ["quick", "paper"])))
-def test_every_configuration_loads_at_every_scale(name: str, scale: str):
+def test_every_configuration_loads_at_every_scale(name: str, scale: Scale):
     settings = load(name, scale)
     assert settings.name == name
     assert len(settings.reference.split(", ")) > 1  # a text, and the place in it
@@ -86,7 +86,7 @@ def test_mistakes_are_told_in_one_sentence(name: str):
 
 def test_a_scale_or_grid_that_is_not_there_is_told():
     with pytest.raises(ValueError, match="lasso-1 has no scale 'huge'; it has: paper, quick"):
-        load("lasso-1", "huge")
+        load("lasso-1", "huge")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="curse has no grid 'wide'; it has: text"):
         load("curse", "paper", "wide")
 
@@ -114,7 +114,7 @@ def test_the_wide_grid_of_speedup_reaches_beyond_the_texts_at_both_ends(name: st
 
 
 @over(("name", "scale"), list(itertools.product(SPEEDUP, ["quick", "paper"])))
-def test_claims_and_panels_of_speedup_name_what_is_there(name: str, scale: str):
+def test_claims_and_panels_of_speedup_name_what_is_there(name: str, scale: Scale):
     settings: Any = load(name, scale)
     assert set(settings.panels.clients) <= set(settings.grid.clients)
     assert set(settings.panels.local_steps) <= set(settings.grid.local_steps)

@@ -56,13 +56,14 @@ def test_a_run_leaves_everything_needed_to_cite_it(finished: Path):
 
 
 def test_the_history_has_every_method_pair_seed_and_round(finished: Path):
-    history = pd.read_parquet(finished / "history.parquet")
+    history: Any = pd.read_parquet(finished / "history.parquet")
     finite = history[history["diverged"].isna()]
     assert len(finite) == 2 * 2 * 2 * 4  # methods, seeds, server step sizes, rounds 0 2 4 6
     assert (history[history["client_step_size"] == 1.0]["diverged"].notna()).all()
 
 
 def test_the_table_is_the_tuned_history(finished: Path):
+    history: Any
     history, table = pd.read_parquet(finished / "history.parquet"), pd.read_parquet(finished / "table.parquet")
     row = table.set_index("method").loc["FedMiD"]
     client, server = (float(v) for v in row["step_sizes"].split(", "))
@@ -75,7 +76,7 @@ def test_the_table_is_the_tuned_history(finished: Path):
 
 
 def test_a_part_of_the_history_is_the_run_of_that_pair(finished: Path):
-    history = pd.read_parquet(finished / "history.parquet")
+    history: Any = pd.read_parquet(finished / "history.parquet")
     data = fl.data.synthetic_lasso("III", seed=1)
     method = fl.methods.FedMiD(0.0003, 0.5, fl.regularizers.L1(0.2))
     sampling: dict[str, Any] = {"clients_per_round": 10, "local_epochs": 1, "batch_size": 10}
@@ -85,8 +86,8 @@ def test_a_part_of_the_history_is_the_run_of_that_pair(finished: Path):
 
 
 def test_the_optimum_is_the_centralised_solution(finished: Path):
-    optimum = pd.read_parquet(finished / "optimum.parquet")
-    history = pd.read_parquet(finished / "history.parquet")
+    optimum: Any = pd.read_parquet(finished / "optimum.parquet")
+    history: Any = pd.read_parquet(finished / "history.parquet")
     assert (optimum["kkt_residual"] < 1e-8).all()
     assert history["objective"].min() > optimum["objective"].min()
 
@@ -139,7 +140,8 @@ def test_a_killed_process_continues_with_resume(tmp_path: Path):
     whole = tmp_path / "whole"
     subprocess.run([*base[:6], str(whole), *base[7:]], check=True, capture_output=True)
     frames = [pd.read_parquet(d / "history.parquet") for d in (directory, next(whole.iterdir()))]
-    pd.testing.assert_frame_equal(*(frame.drop(columns="seconds") for frame in frames))
+    again, undisturbed = (frame.drop(columns="seconds") for frame in frames)
+    pd.testing.assert_frame_equal(again, undisturbed)
 
 
 def test_resume_without_an_unfinished_run_starts_anew(tmp_path: Path):
@@ -182,7 +184,7 @@ def test_other_experiments_are_compared_with_only_when_run_with_the_same_options
     store = Store.create(tmp_path, recorded(load("lasso-3"), "quick", "text"), "quick")
     here = beside(tmp_path, [0])
     assert here.finished_run_of("lasso-3") is None  # it is not finished
-    history = pd.read_parquet(finished / "history.parquet")
+    history: Any = pd.read_parquet(finished / "history.parquet")
     own: Any = load("lasso-3", seeds=[0])
     history["round"] += own.rounds - 6  # the last rounds are what is scored
     history = pd.concat([history[history["method"] == "FedMiD"].assign(method=m) for m in COMPOSITE])

@@ -42,7 +42,7 @@ def test_the_table_has_a_row_for_each_method_and_reference():
     settings: Any = load("lasso-3", overrides=['columns=["f1", "density"]'])
     late = {"f1": 0.5, "density": 0.25, "objective": 9.0}
     methods = {"FedMiD": TunedMethod(0.01, 1.0, pd.DataFrame(), late, {(1.0, 1.0): 3.0}, [])}
-    table = tuning.table(settings, methods, {"optimum": {"f1": 1.0}})
+    table: Any = tuning.table(settings, methods, {"optimum": {"f1": 1.0}})
     assert table.columns.tolist() == ["method", "step_sizes", "diverged", "f1", "density"]
     assert table.iloc[0].tolist() == ["FedMiD", "0.01, 1", "1", 0.5, 0.25]
     assert table.iloc[1].tolist()[:4] == ["optimum", "", "", 1.0]

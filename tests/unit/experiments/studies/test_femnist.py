@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedlocal import experiments
 from fedlocal.experiments.runner.claims import FAILS, HOLDS
-from fedlocal.experiments.runner.configuration import load
+from fedlocal.experiments.runner.configuration import Scale, load
 from fedlocal.experiments.studies.femnist.problem import HandwritingTask
 from fedlocal.experiments.studies.femnist.settings import FemnistSettings
 from fedlocal.experiments.studies.femnist.study import feasible
@@ -25,7 +25,7 @@ TINY = ["rounds=6", "eval_every=3", "score.window=3", "local_epochs=1", "grid.cl
 TINY += ["grid.server_step_size=[0.3, 1.0]", 'methods=["FedDualAvg", "FedMiD-OSP"]']
 
 
-def settings(name: str, *overrides: str, scale: str = "quick") -> FemnistSettings:
+def settings(name: str, *overrides: str, scale: Scale = "quick") -> FemnistSettings:
     loaded = load(name, scale, overrides=overrides)
     assert isinstance(loaded, FemnistSettings)
     return loaded
@@ -47,7 +47,8 @@ def test_femnist_gets_the_texts_settings(name: str):
 
 @over("name", STUDIES)
 def test_other_data_is_named_and_judged_on_ten_evaluations(name: str):
-    for scale, data in (("quick", "digits"), ("paper", "mnist_by_writer")):
+    scales: dict[Scale, str] = {"quick": "digits", "paper": "mnist_by_writer"}
+    for scale, data in scales.items():
         chosen = settings(name, scale=scale)
         assert chosen.data == data
         assert chosen.title.endswith({"digits": "scikit-learn's digits", "mnist_by_writer": "MNIST by writer"}[data])

@@ -59,7 +59,7 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def finished(arrays: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def finished(arrays: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("haxby")
     path = folder / "haxby2001_subj1_vt.npz"
     np.savez(path, **arrays)
@@ -110,7 +110,7 @@ def test_baselines_are_proximal_gradient_descent(finished: Path, arrays: dict[st
     """On all training scans, and on those of each training run; measured on validation scans."""
     runs, targets = standardised(arrays)
     history = pd.read_parquet(finished / "history.parquet")
-    last = history[history["round"] == 6]
+    last: Any = history[history["round"] == 6]
     for eta in (0.1, 1.0):
         for name, m, own in (("centralized", 0, runs[:TRAIN]), ("local", 0, runs[:1]), ("local", 1, runs[1:2])):
             wanted = (last["method"] == name) & (last["seed"] == m) & (last["client_step_size"] == eta)
@@ -125,7 +125,7 @@ def test_baselines_are_proximal_gradient_descent(finished: Path, arrays: dict[st
 
 def test_local_is_the_mean_over_training_runs_with_the_step_size_that_is_best_on_average(finished: Path):
     history, table = pd.read_parquet(finished / "history.parquet"), pd.read_parquet(finished / "table.parquet")
-    last = history[(history["method"] == "local") & (history["round"] == 6)]
+    last: Any = history[(history["method"] == "local") & (history["round"] == 6)]
     means = last.groupby("client_step_size")["validation_objective"].mean()
     row = table.set_index("method").loc["local"]
     assert row["step_sizes"] == f"{means.idxmin():g}"
@@ -143,7 +143,9 @@ def test_the_tuned_pair_has_the_lowest_validation_objective_and_its_weights_are_
         assert rows.loc[name, "validation_objective"] == pytest.approx(best)
         kept = loss(voxels[name].to_numpy(), runs[TRAIN:], targets)
         assert kept == pytest.approx(best, rel=1e-5)
-    assert rows.loc["optimum", "objective"] == pytest.approx(loss(voxels["optimum"], runs[:TRAIN], targets), rel=1e-6)
+    assert rows.loc["optimum", "objective"] == pytest.approx(
+        loss(voxels["optimum"].to_numpy(), runs[:TRAIN], targets), rel=1e-6
+    )
     assert rows.loc["optimum", "objective"] <= table["objective"][table["method"] != "local"].min()
     index = voxels["axis_0"] + 4 * voxels["axis_1"] + 12 * voxels["axis_2"]
     assert index.tolist() == list(range(3, 3 + VOXELS))

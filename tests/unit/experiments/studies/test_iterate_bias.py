@@ -59,6 +59,7 @@ def test_verdicts(finished: Path):
 
 @pytest.mark.thorough
 def test_the_table_is_that_of_the_samples(finished: Path):
+    table: Any
     table, samples = pd.read_parquet(finished / "table.parquet"), pd.read_parquet(finished / "samples.parquet")
     assert len(samples) == 3000
     for _, row in table.iterrows():

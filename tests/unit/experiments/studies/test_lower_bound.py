@@ -70,7 +70,7 @@ def test_a_small_run(tmp_path: Path):
     directory = experiments.run("lower-bound", overrides=SMALL, root=tmp_path, seeds=[0], console=console)
     report = json.loads((directory / "report.json").read_text())
     assert report["figures"] == ["figure-step-sizes", "figure-rates"]
-    history = pd.read_parquet(directory / "history.parquet")
+    history: Any = pd.read_parquet(directory / "history.parquet")
     start = history[(history["step_size"] == 0) & (history["clients"] == 4) & (history["method"] == "FedAvg")]
     mu = 0.5 * min(16**-0.5, 2 ** (-1 / 3) * 8 ** (-2 / 3))
     np.testing.assert_allclose(start["error"], (1 + mu) / 8, rtol=1e-6)  # F2 + F3 at B/2

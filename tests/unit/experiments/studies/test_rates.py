@@ -171,7 +171,7 @@ def test_a_best_step_size_at_the_edge_is_marked():
     etas = np.array([1.0, 2.0, 4.0, 1.0])
     assert [study._at_edge(etas, i) for i in range(4)] == [True, False, True, True]
     case = next(c for c in CASES if c.term == "statistical")
-    inside = study.measure(settings(), case, 8)
+    inside: Any = study.measure(settings(), case, 8)
     assert not inside["at_edge"].any()
 
 

@@ -64,7 +64,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_leaves_results_figures_and_what_is_needed_to_cite_it(finished: Path):
     assert {path.name for path in finished.iterdir()} == FILES
-    results = pd.read_csv(finished / "results.csv")
+    results: Any = pd.read_csv(finished / "results.csv")
     assert list(results) == COLUMNS
     assert len(results) == 2 * 3 * 2 * 2 * 2  # methods, step sizes, clients, local steps, seeds
     assert not results.duplicated(COLUMNS[:5]).any()
@@ -73,7 +73,7 @@ def test_a_run_leaves_results_figures_and_what_is_needed_to_cite_it(finished: Pa
 
 
 def test_a_row_of_the_results_is_the_run_of_that_cell(finished: Path):
-    results = pd.read_csv(finished / "results.csv").set_index(COLUMNS[:5])
+    results: Any = pd.read_csv(finished / "results.csv").set_index(COLUMNS[:5])
     X, y = fl.data.a9a()
     problem = fl.problems.Logistic(fl.FederatedData.shared(X, y, num_clients=4), l2=1e-3)
     method = fl.methods.FedAc.one(step_size=0.1, strong_convexity=1e-3, local_steps=8)
@@ -86,10 +86,10 @@ def test_a_row_of_the_results_is_the_run_of_that_cell(finished: Path):
 
 
 def test_every_run_starts_where_the_published_ones_do(finished: Path):
-    history = pd.read_parquet(finished / "history.parquet")
+    history: Any = pd.read_parquet(finished / "history.parquet")
     np.testing.assert_allclose(history[history["round"] == 0]["loss"], START, rtol=1e-7)
     assert (history.groupby(COLUMNS[:5]).size() == 5).all()  # after 0, 16, 32, 48, 64 steps
-    results = pd.read_csv(finished / "results.csv")
+    results: Any = pd.read_csv(finished / "results.csv")
     assert results["best_loss"].max() <= START * (1 + 1e-7)  # the start is among the evaluations
 
 
@@ -100,7 +100,7 @@ def test_the_optimum_is_exact_and_in_the_report(finished: Path):
 
 
 def test_the_seed_chooses_the_examples(finished: Path):
-    results = pd.read_csv(finished / "results.csv").set_index(["seed", *COLUMNS[:4]])["best_loss"]
+    results: Any = pd.read_csv(finished / "results.csv").set_index(["seed", *COLUMNS[:4]])["best_loss"]
     assert (results[0] != results[1]).mean() > 0.8  # but for runs that are best at the start
 
 
@@ -134,14 +134,14 @@ def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, finished: Path
     assert run(tmp_path, seeds=[0, 1], resume=True) == stopped
     assert len(swept) == 16 - before
     assert (stopped / "results.csv").read_bytes() == (finished / "results.csv").read_bytes()
-    frames = [pd.read_parquet(directory / "history.parquet") for directory in (stopped, finished)]
-    pd.testing.assert_frame_equal(*frames)
+    resumed, whole = (pd.read_parquet(directory / "history.parquet") for directory in (stopped, finished))
+    pd.testing.assert_frame_equal(resumed, whole)
 
 
 def test_a_run_that_diverges_is_a_row_and_not_a_warning(tmp_path: Path):
     """pytest makes errors of warnings. Seven digits overflow where a step is 1e30 long."""
     small = [*SMALL, 'methods=["MB-SGD"]', "grid.clients=[4]", "grid.local_steps=[8]", "grid.step_size=[0.1, 1e30]"]
-    results = pd.read_csv(run(tmp_path, [*small, "claims=[]"], seeds=[0]) / "results.csv").set_index("step_size")
+    results: Any = pd.read_csv(run(tmp_path, [*small, "claims=[]"], seeds=[0]) / "results.csv").set_index("step_size")
     assert results.loc[1e30, "final_loss"] == np.inf
     assert results.loc[1e30, "best_loss"] == pytest.approx(START, rel=1e-7)
     assert np.isfinite(results.loc[0.1, "final_loss"])
@@ -257,7 +257,7 @@ def test_the_table_is_blank_where_no_rounds_are_enough():
         ("MB-SGD", 8): [1, 1],
     }
     rows = [(name, 0.1, m, k, [v]) for (name, m), vs in values.items() for k, v in zip([1, 8], vs, strict=True)]
-    table = study.table(settings, study.tune(results(rows)))
+    table: Any = study.table(settings, study.tune(results(rows)))
     assert table["clients"].tolist() == [4, 8]  # the one that is wanted, and the largest
     assert table["FedAc-I"].tolist() == [8, 1]
     assert table["MB-SGD"].isna().all()

@@ -11,6 +11,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, MetricRecord, RecordDict
 
 import fedlocal as fl
+from fedlocal.core.types import Weights
 from fedlocal.flower import InProcess, Policy, Strategy, client_app
 from fedlocal.flower.checks.assessment import Assessment
 from fedlocal.flower.coordinator.evaluation import EvaluationResult, distance, measure
@@ -60,20 +61,21 @@ TASKS = [
 
 
 @cache
-def task_of(kind: str, l1: float, l2: float, intercept: bool, weights: str) -> "Task":
+def task_of(kind: str, l1: float, l2: float, intercept: bool, weights: Weights) -> "Task":
     return Task(kind, l1, l2, intercept, weights)
 
 
 class Task:
     """The sites' problems, the same as one problem, and its optimum."""
 
-    def __init__(self, kind: str, l1: float, l2: float, intercept: bool, weights: str):
+    def __init__(self, kind: str, l1: float, l2: float, intercept: bool, weights: Weights):
         def make(rows: Any) -> Any:
             return PROBLEMS[kind](fl.FederatedData.from_clients(rows), l2=l2, intercept=intercept)
 
         rows = [(X, y) for X, (_, y) in zip(SCALED, FILES, strict=True)]
         self.psi = fl.regularizers.L1(l1) if l1 else fl.regularizers.Zero()
-        self.whole, self.weights, self.l1, self.l2 = make(rows), weights, l1, l2
+        self.whole, self.l1, self.l2 = make(rows), l1, l2
+        self.weights: Weights = weights
         with jax.enable_x64(True):
             self.sites = {name: make([part]) for name, part in zip(NAMES, rows, strict=True)}
         self.best = fl.solvers.centralized(self.whole, self.psi, weights=weights, tolerance=1e-12, progress=False).x
@@ -127,7 +129,7 @@ class Task:
 
 @pytest.mark.parametrize(("kind", "l1", "l2", "intercept", "weights"), TASKS)
 def test_the_residual_is_exact_and_the_gap_bounds_what_is_left(
-    kind: str, l1: float, l2: float, intercept: bool, weights: str
+    kind: str, l1: float, l2: float, intercept: bool, weights: Weights
 ):
     task, rng = task_of(kind, l1, l2, intercept, weights), np.random.default_rng(1)
     for away in (5.0, 1.0, 1.0, 0.1, 1e-2, 1e-4, 1e-6, 0.0):
@@ -142,7 +144,7 @@ def test_the_residual_is_exact_and_the_gap_bounds_what_is_left(
 
 
 @pytest.mark.parametrize(("kind", "l1", "l2", "intercept", "weights"), TASKS)
-def test_near_the_optimum_the_gap_is_small(kind: str, l1: float, l2: float, intercept: bool, weights: str):
+def test_near_the_optimum_the_gap_is_small(kind: str, l1: float, l2: float, intercept: bool, weights: Weights):
     """Of the order of the distance to the optimum, which is the root of what is left; of its square, where nothing is shrunk.
 
     Slopes that do not balance, or whose gradient is beyond l1, are shrunk by what is wrong with them, to first order.
@@ -159,7 +161,7 @@ def near(task: Task, rng: np.random.Generator, share: float) -> Any:
     where = {
         name: rng.standard_normal(np.shape(a)) * (weights if name == "weights" else 1) for name, a in task.best.items()
     }
-    low, high = 0.0, 1.0
+    low, high, x = 0.0, 1.0, task.best
     for _ in range(60):
         middle = (low + high) / 2
         x = {name: np.asarray(a) + middle * where[name] for name, a in task.best.items()}
@@ -183,7 +185,7 @@ def test_where_there_is_no_gap_it_says_why(l1: float, l2: float, intercept: bool
 
 
 def test_regularisers_without_a_formula_are_named():
-    task = Task("logistic", 0.1, 0.0, True, "uniform")
+    task: Any = Task("logistic", 0.1, 0.0, True, "uniform")
     task.psi = fl.regularizers.L2Ball(1.0)
     assert "no formula for L2Ball between sites; for L1 there is" in str(task.measured(task.best).no_gap_because)
 
@@ -204,7 +206,7 @@ def app_of(kind: str, l2: float, policy: Policy) -> Any:
     )
 
 
-def run_of(kind: str, l1: float, l2: float, weights: str, policy: Policy, **more: Any) -> Strategy:
+def run_of(kind: str, l1: float, l2: float, weights: Weights, policy: Policy, **more: Any) -> Strategy:
     method = fl.methods.AcceleratedProximalGradient(1.0, fl.regularizers.L1(l1))
     with jax.enable_x64(True):
         bounds = fl.flower.LossBounds(1.0 if kind == "logistic" else None, 0.25 if kind == "logistic" else 2.0, l2)
@@ -226,7 +228,7 @@ def run_of(kind: str, l1: float, l2: float, weights: str, policy: Policy, **more
     ("kind", "l1", "l2", "weights"),
     [("logistic", 0.05, 0.0, "examples"), ("logistic", 0.02, 0.1, "uniform"), ("squares", 0.05, 0.0, "uniform")],
 )
-def test_a_deployed_run_knows_how_far_it_is(kind: str, l1: float, l2: float, weights: str):
+def test_a_deployed_run_knows_how_far_it_is(kind: str, l1: float, l2: float, weights: Weights):
     """Its certificate bounds what is left in every round, and it stops when tol is reached, which is true."""
     run = run_of(kind, l1, l2, weights, Policy.open(), rounds=400, eval_every=1, tol=1e-7)
     task = task_of(kind, l1, l2, True, weights)

@@ -189,7 +189,7 @@ def test_only_what_was_touched_is_added(name: str):
     """Few steps in many columns, some of them twice."""
     method = METHODS[name]
     wide = problem(l2=l2_for(method), shape=(108, 300), density=0.02)
-    arguments = {"local_steps": [1, 2, 3] * 3, "batch_size": 2, "weights": "examples"}
+    arguments: dict[str, Any] = {"local_steps": [1, 2, 3] * 3, "batch_size": 2, "weights": "examples"}
     assert engine_of(wide, method, **arguments).sizes.touched
     x0 = {"weights": np.linspace(-1, 1, 300), "intercept": np.array(0.1)}
     check(wide, method, rounds=4, x0=x0, **arguments)
@@ -277,7 +277,7 @@ def test_a_strong_penalty_does_not_underflow(name: str, penalty: float):
     eta = 2.0
     method = FedAvg(eta) if name == "fed_avg" else GeneralFedAc(alpha=1.5, beta=3.0, eta=eta, gamma=eta)
     penalised = problem(l2=penalty / eta, intercept=False)
-    arguments = {"local_steps": 200, "batch_size": 1}
+    arguments: dict[str, Any] = {"local_steps": 200, "batch_size": 1}
     period = engine_of(penalised, method, **arguments).sizes.period
     assert period < 200 or (penalty < 0.01 and name == "fed_avg")
     check(penalised, method, 1e-11, rounds=2, **arguments)  # a renewal forgets up to 30 times as much as a step
@@ -286,7 +286,7 @@ def test_a_strong_penalty_does_not_underflow(name: str, penalty: float):
 @thorough
 def test_renewals_with_an_intercept_and_unequal_steps():
     method = FedAvg(0.5)
-    arguments = {"local_steps": [1, 7, 8, 9, 20, 40, 3, 2, 40], "batch_size": 2, "weights": "examples"}
+    arguments: dict[str, Any] = {"local_steps": [1, 7, 8, 9, 20, 40, 3, 2, 40], "batch_size": 2, "weights": "examples"}
     penalised = problem(l2=1.0)
     period = engine_of(penalised, method, **arguments).sizes.period
     assert 1 < period < 9
@@ -363,7 +363,7 @@ def test_a_box_does_not_hide_that_a_run_diverged(cells: int):
     """Clients overflow within a round; the server's projection of nan is nan."""
     grid = {"client_step_size": [1e80, 0.1, 0.2][:cells]}
     method = FedMiD(0.1, 1.0, Box(-1.0, 1.0), prox_on_clients=False)
-    arguments = {"rounds": 3, "local_steps": 30, "batch_size": 1}
+    arguments: dict[str, Any] = {"rounds": 3, "local_steps": 30, "batch_size": 1}
     squares = problem("squares", intercept=False)
     fused, generic = (fl.sweep(squares, method, grid, engine=e, **arguments) for e in ("linear", "jax"))
     assert generic.cells["diverged"].tolist()[0] == 1
@@ -444,7 +444,7 @@ def test_cells_with_all_kinds_of_sampling(name: str, sampling: dict):
 @pytest.mark.parametrize("name", ["fed_ac", "fed_mid"])
 def test_cells_that_touch_little(name: str):
     wide = problem(shape=(108, 300), density=0.02)
-    arguments = {"local_steps": [1, 2, 3] * 3, "batch_size": 1}
+    arguments: dict[str, Any] = {"local_steps": [1, 2, 3] * 3, "batch_size": 1}
     assert engine_of(wide, SWEEPS[name](1), SWEEPS[name](2), **arguments).sizes.touched
     x0 = {"weights": np.linspace(-1, 1, 300), "intercept": np.array(0.1)}
     check_sweep(wide, SWEEPS[name], 3, rounds=3, x0=x0, **arguments)
@@ -477,15 +477,22 @@ DIVERGENT: dict[str, Callable[[int], fl.LocalMethod]] = {
 )
 def test_cells_that_diverge_do_so_in_the_same_round_and_disturb_nobody(name: str, intercept: bool):
     """Most of two blocks die, and the others move together."""
-    arguments = {"rounds": 12, "local_steps": 6, "batch_size": 1, "eval_every": 3}
+    arguments: dict[str, Any] = {"rounds": 12, "local_steps": 6, "batch_size": 1, "eval_every": 3}
     found = check_sweep(problem("squares", intercept=intercept), DIVERGENT[name], 17, **arguments)
-    assert 3 < found.cells["diverged"].notna().sum() < 13
-    assert found.cells["diverged"].nunique() > 1
+    diverged: Any = found.cells["diverged"]
+    assert 3 < diverged.notna().sum() < 13
+    assert diverged.nunique() > 1
 
 
 @quiet
 def test_a_sweep_continues_to_the_same_bits(tmp_path: Path):
-    arguments = {"local_steps": 6, "batch_size": 1, "clients_per_round": 5, "eval_every": 2, "engine": "linear"}
+    arguments: dict[str, Any] = {
+        "local_steps": 6,
+        "batch_size": 1,
+        "clients_per_round": 5,
+        "eval_every": 2,
+        "engine": "linear",
+    }
     grid = {"i": list(range(17))}
     for name in ("fed_avg", "fed_mid"):
         cell, squares = DIVERGENT[name], problem("squares")
@@ -499,7 +506,13 @@ def test_a_sweep_continues_to_the_same_bits(tmp_path: Path):
 
 
 def test_the_same_bits_however_the_run_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    arguments = {"local_steps": 6, "batch_size": 1, "clients_per_round": 4, "seed": 1, "engine": "linear"}
+    arguments: dict[str, Any] = {
+        "local_steps": 6,
+        "batch_size": 1,
+        "clients_per_round": 4,
+        "seed": 1,
+        "engine": "linear",
+    }
     for name in ("fed_ac_one", "fed_dual_avg_l1"):
         method = METHODS[name]
         whole = fl.simulate(problem(), method, rounds=150, eval_every=150, **arguments)
@@ -548,7 +561,8 @@ def test_every_method_in_float32_stays_close_over_a_thousand_steps(name: str, st
 )
 def test_float32_cells_stay_close_over_a_thousand_steps(make: Any, psi: fl.Regularizer):
     with jax.enable_x64(False):
-        grid, arguments = {"client_step_size": [0.05, 0.1]}, {"rounds": 2, "local_steps": 1000, "batch_size": 1}
+        grid = {"client_step_size": [0.05, 0.1]}
+        arguments: dict[str, Any] = {"rounds": 2, "local_steps": 1000, "batch_size": 1}
         found = [
             fl.sweep(problem(), make(0.1, 1.0, psi), grid, engine=engine, eval_every=2, **arguments)
             for engine in ("linear", "jax")
@@ -602,8 +616,8 @@ GUARDED = [
 @pytest.mark.parametrize(("name", "cells", "walk"), GUARDED)
 def test_nothing_is_written_or_read_outside(name: str, cells: int, walk: str):
     """The arrays that threads work in lie between canaries; what they need not find there is nan."""
-    arguments = dict(WALKS[walk])
-    shape = {k: arguments.pop(k) for k in ("shape", "density") if k in arguments}
+    arguments: dict[str, Any] = dict(WALKS[walk])
+    shape: dict[str, Any] = {k: arguments.pop(k) for k in ("shape", "density") if k in arguments}
     minibatch = name == "minibatch_ac_sgd"
     methods = [SWEEPS[name](i + 1) for i in range(cells)]
     for intercept in (True, False):
@@ -618,7 +632,7 @@ def test_nothing_is_written_or_read_outside(name: str, cells: int, walk: str):
         wanted, _ = engine.advance(states, 0, 3)
         engine, buffers = engine_of(some, *methods, **arguments), []
         kept = ("local", "server", "examples", "amounts", "counts")
-        arrays = {k: guarded(a, buffers, k in kept) for k, a in engine.numbers._asdict().items()}
+        arrays: dict[str, Any] = {k: guarded(a, buffers, k in kept) for k, a in engine.numbers._asdict().items()}
         engine.numbers = type(engine.numbers)(**arrays)
         found, done = engine.advance(states, 0, 3)
         assert done == 3
@@ -671,7 +685,7 @@ AGAINST: dict[str, tuple[Callable[[], Any], fl.LocalMethod, dict[str, Any], str]
         "look at every local step",
     ),
     "softmax": (classes, METHODS["fed_avg"], {}, "serves Logistic and LeastSquares, not Softmax"),
-    "another_loss": (lambda: Absolute(problem("squares").data), METHODS["fed_avg"], {}, "not Absolute"),
+    "another_loss": (lambda: Absolute(problem("squares").data), METHODS["fed_avg"], {}, "not Absolute"),  # pyright: ignore[reportCallIssue]
     "group_l1": (problem, FedDualAvg(0.1, 1.0, GroupL1(0.1)), {}, "FedDualAvg is not an affine recurrence"),
     "box_of_arrays": (problem, FedMiD(0.1, 1.0, Box(np.zeros(20), 1.0)), {}, "FedMiD is not an affine recurrence"),
     "entropy": (
@@ -694,9 +708,9 @@ AGAINST: dict[str, tuple[Callable[[], Any], fl.LocalMethod, dict[str, Any], str]
         {"local_steps": None, "local_epochs": 1},
         "MinibatchAcSGD needs the same number of local steps",
     ),
-    "another_step": (problem, Sign(0.1), {}, "Sign is not an affine recurrence"),
+    "another_step": (problem, Sign(0.1), {}, "Sign is not an affine recurrence"),  # pyright: ignore[reportCallIssue]
     "another_prox": (problem, FedMiD(0.1, 1.0, Firm(0.1)), {}, "Firm is not one of the separable regularisers"),
-    "another_point": (problem, Elsewhere(0.1), {}, "Elsewhere is not an affine recurrence"),
+    "another_point": (problem, Elsewhere(0.1), {}, "Elsewhere is not an affine recurrence"),  # pyright: ignore[reportCallIssue]
     "dual_with_l2": (
         lambda: problem(l2=0.1),
         METHODS["fed_dual_avg_l1"],
@@ -721,21 +735,22 @@ AGAINST: dict[str, tuple[Callable[[], Any], fl.LocalMethod, dict[str, Any], str]
 @pytest.mark.parametrize("name", AGAINST)
 def test_where_it_does_not_apply_it_says_why_and_auto_takes_jax(name: str):
     make, method, arguments, words = AGAINST[name]
-    arguments = {"rounds": 1, "local_steps": 2, "batch_size": 1, **arguments}
+    arguments: dict[str, Any] = {"rounds": 1, "local_steps": 2, "batch_size": 1, **arguments}
     with pytest.raises(ValueError, match=f"simulate: engine='linear' does not apply: .*{words}.*use engine='auto'"):
         fl.simulate(make(), method, engine="linear", **arguments)
-    taken = fl.simulate(make(), method, **(arguments | {"rounds": 0}))
+    taken = fl.simulate(make(), method, **{**arguments, "rounds": 0})
     assert taken.provenance["configuration"]["engine"] == "jax"
 
 
 def test_a_sweep_says_why_too_and_one_bad_cell_is_enough():
-    grid, arguments = {"alpha": [1.0, 2.0]}, {"rounds": 1, "local_steps": 2, "batch_size": 1}
+    grid = {"alpha": [1.0, 2.0]}
+    arguments: dict[str, Any] = {"rounds": 1, "local_steps": 2, "batch_size": 1}
     method = GeneralFedAc(alpha=1.0, beta=1.0, eta=0.1, gamma=0.1)
     with pytest.raises(ValueError, match="sweep: engine='linear' does not apply: GeneralFedAc: its linear part cannot"):
         fl.sweep(problem(), method, grid, engine="linear", **arguments)
     assert fl.sweep(problem(), method, grid, **arguments).provenance["configuration"]["engine"] == "jax"
     with pytest.raises(ValueError, match="engine must be one of 'auto', 'jax', 'linear', got 'fast'"):
-        fl.sweep(problem(), method, grid, engine="fast", **arguments)
+        fl.sweep(problem(), method, grid, engine="fast", **arguments)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -790,7 +805,7 @@ def test_the_affine_form_is_the_method(name: str):
     assert affine is not None
     query, transition, gain, start, keep, take = (np.asarray(a, float) for a in affine[:6])
     proximal = affine.proximal
-    on_clients = proximal is not None and proximal.on_clients
+    on_clients = proximal if proximal is not None and proximal.on_clients else None
     hessian = np.diag([1.0, 2.0, 3.0])
     server = jax.tree.map(lambda a: abs(rng.standard_normal(np.shape(a))) / 9, method.init(np.zeros(3)))
     leaves = jax.tree.leaves(server)
@@ -801,11 +816,11 @@ def test_the_affine_form_is_the_method(name: str):
         for _ in range(count):
             client = method.step(client, lambda x: hessian @ x - 0.4)
             x = query @ S
-            if on_clients and proximal.dual:
-                x = prox_of(proximal.psi, x, t)
+            if on_clients is not None and on_clients.dual:
+                x = prox_of(on_clients.psi, x, t)
             S = transition @ S - np.outer(gain, hessian @ x - 0.4)
-            if on_clients and not proximal.dual:
-                S = prox_of(proximal.psi, S, proximal.step)
+            if on_clients is not None and not on_clients.dual:
+                S = prox_of(on_clients.psi, S, on_clients.step)
             t += 0.0 if proximal is None else proximal.step
         messages.append(method.finish(method.broadcast(server), client)[0])
         ends.append(S)
@@ -846,13 +861,13 @@ class Sum(MinibatchSGD):
 @pytest.mark.parametrize(
     ("method", "steps", "words"),
     [
-        (ThreeVectors(0.1), 3, "at most two vectors"),
+        (ThreeVectors(0.1), 3, "at most two vectors"),  # pyright: ignore[reportCallIssue]
         (Sum(0.1), [1, 2, 3] * 3, "same number of local steps"),
         (FedAvg(np.full(20, 0.1)), 3, "plain numbers"),
     ],
 )
 def test_forms_that_the_loops_cannot_follow_are_left_to_jax(method: fl.LocalMethod, steps: Any, words: str):
-    arguments = {"rounds": 1, "local_steps": steps, "batch_size": 1}
+    arguments: dict[str, Any] = {"rounds": 1, "local_steps": steps, "batch_size": 1}
     with pytest.raises(ValueError, match=words):
         fl.simulate(problem(intercept=False), method, engine="linear", **arguments)
     result = fl.simulate(problem(intercept=False), method, **arguments)
@@ -877,7 +892,7 @@ def test_other_random_bits_of_jax_are_noticed():
 @thorough
 def test_dual_averaging_in_float32_is_the_same_however_it_is_cut():
     with jax.enable_x64(False):
-        arguments = {"local_steps": 3, "batch_size": 1, "rounds": 100, "engine": "linear"}
+        arguments: dict[str, Any] = {"local_steps": 3, "batch_size": 1, "rounds": 100, "engine": "linear"}
         whole = fl.simulate(problem(), FedDualAvg(0.1, 0.777, L1(0.01)), eval_every=100, **arguments)
         often = fl.simulate(problem(), FedDualAvg(0.1, 0.777, L1(0.01)), eval_every=7, **arguments)
     assert closeness((whole.x, whole.server), (often.x, often.server)) == 0

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,7 +90,8 @@ def expected_iterate(
 ) -> list[float]:
     """E x^(k) from 0 for k = 1, ..., by u_(k+1)(x) = E u_k(x - eta (F'(x) + noise)), u a spline on a grid."""
     grid = np.linspace(-width, width, 6001)
-    u, out = grid.copy(), []
+    u: Any = grid.copy()
+    out = []
     for _ in range(steps):
         spline = CubicSpline(grid, u)
         u = sum(w * spline(grid - step_size * (grad(grid) + node)) for w, node in zip(weights, nodes, strict=True))

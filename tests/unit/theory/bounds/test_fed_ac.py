@@ -392,7 +392,7 @@ def test_what_does_not_apply_is_said():
     for bound_fn in ALL:
         assert not bound_fn(replace(HAND, heterogeneity=0.1), setting).conditions["homogeneous clients"]
         with pytest.raises(ValueError, match=f"{bound_fn.__name__}: form must be one of"):
-            bound_fn(HAND, setting, form="half")
+            bound_fn(HAND, setting, form="half")  # pyright: ignore[reportArgumentType]
     for bound_fn in (fed_ac_two_third_order_bound, fed_ac_two_third_order_convex_bound):
         for name in ("fourth_moment", "third_order"):
             with pytest.raises(ValueError, match=f"{bound_fn.__name__}: constants.{name}"):

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -255,6 +256,7 @@ def test_the_strongly_convex_theorem_follows_from_its_inequality(constants: Cons
 def test_the_order_follows_from_the_inequality_at_the_chosen_step_size(
     fn: Callable[..., Bound], constants: Constants, setting: Setting
 ):
+    assert constants.gradient_bound is not None
     if constants.gradient_bound < constants.noise:  # G bounds the gradients, hence the noise
         constants = replace(constants, gradient_bound=constants.noise)
     full, simple = fn(constants, setting), fn(constants, setting, form="simplified")
@@ -299,7 +301,7 @@ def test_the_best_step_size_is_no_worse_than_the_chosen_one(
 
 @pytest.mark.parametrize("fn", ALL, ids=lambda fn: fn.__name__)
 def test_nothing_to_do_is_no_division_by_zero(fn: Callable[..., Bound]):
-    zeros = {"fourth_moment": 0.0, "third_order": 0.0, "gradient_bound": 0.0}
+    zeros: dict[str, Any] = {"fourth_moment": 0.0, "third_order": 0.0, "gradient_bound": 0.0}
     exact = Constants(2.0, noise=0.0, distance=1.0, strong_convexity=1.0, gap=1.0, **zeros)
     for form in ("full", "simplified"):
         assert list(fn(exact, SMALL, form=form).terms.values())[1:] in ([0.0, 0.0], [0.0, 0.0, 0.0])
@@ -323,7 +325,13 @@ def test_nothing_to_do_is_no_division_by_zero(fn: Callable[..., Bound]):
     ],
 )
 def test_a_missing_constant_is_named(fn: Callable[..., Bound], missing: str):
-    values = {"heterogeneity": 0.0, "third_order": 1.0, "fourth_moment": 1.0, "gap": 1.0, "gradient_bound": 1.0}
+    values: dict[str, Any] = {
+        "heterogeneity": 0.0,
+        "third_order": 1.0,
+        "fourth_moment": 1.0,
+        "gap": 1.0,
+        "gradient_bound": 1.0,
+    }
     constants = Constants(1.0, noise=1.0, distance=1.0, strong_convexity=0.5, **values)
     assert fn(constants, SMALL).value > 0
     with pytest.raises(ValueError, match=rf"^{fn.__name__}: constants.{missing} must be .* got None"):
@@ -332,18 +340,18 @@ def test_a_missing_constant_is_named(fn: Callable[..., Bound], missing: str):
 
 def test_what_cannot_be_asked():
     with pytest.raises(ValueError, match="fed_avg_convex_bound: form must be one of 'full', 'simplified', got 'best'"):
-        fed_avg_convex_bound(PLAIN, SMALL, form="best")
+        fed_avg_convex_bound(PLAIN, SMALL, form="best")  # pyright: ignore[reportArgumentType]
     with pytest.raises(
         ValueError, match=r"fed_avg_convex_bound: step_size must be None for form 'simplified', got 0\.1"
     ):
         fed_avg_convex_bound(PLAIN, SMALL, step_size=0.1, form="simplified")
     with pytest.raises(ValueError, match="fed_avg_convex_bound: step_size must be > 0, got 0"):
         fed_avg_convex_bound(PLAIN, SMALL, step_size=0.0)
-    for asked in ({}, {"step_size": 0.1}):
+    for step_size in (None, 0.1):
         with pytest.raises(ValueError, match=r"fed_avg_strongly_convex_bound: .* the text gives no more"):
-            fed_avg_strongly_convex_bound(PLAIN, SMALL, **asked)
+            fed_avg_strongly_convex_bound(PLAIN, SMALL, step_size)
     with pytest.raises(ValueError, match="comprehensive_bound: form must be one of"):
-        comprehensive_bound(PLAIN, SMALL, form="best")
+        comprehensive_bound(PLAIN, SMALL, form="best")  # pyright: ignore[reportArgumentType]
 
 
 # --- exact expectations of small runs: one coordinate, noise +-sigma with even odds, all 2^(M K R) of its paths ---

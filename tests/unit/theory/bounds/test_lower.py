@@ -99,6 +99,7 @@ def test_curvature_takes_each_of_its_terms(noise: float, zeta: float, rounds: in
 @settings(max_examples=120, deadline=None)
 @given(constants=some_constants, setting=some_settings, s=sizes(0.1, 10), c=sizes(0.1, 10))
 def test_units(constants: Constants, setting: Setting, s: float, c: float):
+    assert constants.optimum_heterogeneity is not None
     other = Constants(
         smoothness=constants.smoothness * c / s**2,
         noise=constants.noise * c / s,

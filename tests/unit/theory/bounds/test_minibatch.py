@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,7 +86,8 @@ def test_they_are_the_shadow_lemma_with_one_local_step(constants: Constants, set
 @given(constants=some_constants, setting=some_settings, more=st.integers(1, 1000))
 def test_more_clients_help_minibatches_and_not_a_single_client(constants: Constants, setting: Setting, more: int):
     larger = replace(setting, clients=setting.clients + more)
-    for asked in ({}, {"form": "simplified"}, {"step_size": 0.1}):
+    options: list[dict[str, Any]] = [{}, {"form": "simplified"}, {"step_size": 0.1}]
+    for asked in options:
         assert minibatch_sgd_bound(constants, larger, **asked).value <= minibatch_sgd_bound(
             constants, setting, **asked
         ).value * (1 + 1e-12)
@@ -108,7 +110,7 @@ def test_sgd_on_a_quadratic_stays_below_its_bound(noise: float):
     constants = Constants(1.0, noise=noise, distance=2.0)
     for fn, steps, batch in ((minibatch_sgd_bound, 4, 64), (single_client_sgd_bound, 64, 1)):
         bound = fn(constants, SMALL)
-        eta = bound.step_size
+        eta: Any = bound.step_size
         second, errors = 4.0, []
         for _ in range(steps):
             second = (1 - eta) ** 2 * second + eta**2 * noise**2 / batch

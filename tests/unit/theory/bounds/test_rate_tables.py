@@ -150,6 +150,6 @@ def test_how_much_minibatches_gain_on_fed_avg_has_no_unit():
 
 def test_errors_say_what_would_work():
     with pytest.raises(ValueError, match="method must be one of 'FedAvg', 'FedAc', got 'FedMiD'"):
-        rounds_for_linear_speedup("FedMiD", Constants(1.0, 1.0, 1.0), 4, 100)
+        rounds_for_linear_speedup("FedMiD", Constants(1.0, 1.0, 1.0), 4, 100)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="fourth_moment"):
         rounds_for_linear_speedup("FedAc", Constants(1.0, 1.0, 1.0, third_order=1.0), 4, 100)

@@ -46,7 +46,7 @@ def problem_of(kind: str, l2: float = 0.1, intercept: bool = True, sparse: bool 
     if sparse:
         made = [(scipy.sparse.csr_array(X), b) for X, b in made]
     data = fl.FederatedData.from_clients(made)
-    more = {"num_classes": CLASSES} if kind == "Softmax" else {}
+    more: dict[str, Any] = {"num_classes": CLASSES} if kind == "Softmax" else {}
     return getattr(fl.problems, kind)(data, l2=l2, intercept=intercept, **more)
 
 
@@ -82,7 +82,7 @@ class Truth:
     def hessians(self, v: np.ndarray) -> np.ndarray:
         return np.asarray(self._hessians(v)) + self.l2 * np.diag(self.penalized)
 
-    def at(self, v: np.ndarray) -> dict[str, float]:
+    def at(self, v: np.ndarray) -> dict[str, Any]:
         per_client = self.gradients(v)
         means = np.stack([g.mean(axis=0) for g in per_client])
         spreads = [np.linalg.norm(g - g.mean(axis=0), axis=1) for g in per_client]
@@ -94,7 +94,7 @@ class Truth:
             "gradient_bound": max(np.linalg.norm(g, axis=1).max() for g in per_client),
         }
 
-    def third(self, v: np.ndarray, z: np.ndarray) -> float:
+    def third(self, v: np.ndarray, z: np.ndarray) -> Any:
         apart = np.linalg.norm(v - z)
         return max(np.linalg.norm(h, 2) for h in self.hessians(v) - self.hessians(z)) / apart
 
@@ -390,7 +390,7 @@ def test_quadratics_by_formulas():
     mean = matrices.mean(axis=0)
     x = np.linalg.solve(mean, np.einsum("mij,mj->i", matrices, optima) / 3)
     gradients = np.einsum("mij,mj->mi", matrices, x - optima)
-    c = found.constants
+    c: Any = found.constants
     assert c.smoothness == pytest.approx(np.linalg.eigvalsh(matrices).max(), rel=1e-12)
     assert c.strong_convexity == pytest.approx(np.linalg.eigvalsh(mean)[0], rel=1e-12)
     assert c.noise == pytest.approx(0.5 * np.sqrt(2) / 2, rel=1e-12)
@@ -434,7 +434,7 @@ SEPARABLE = np.array([[1.0], [2.0], [-1.0], [-3.0]])
 def test_a_point_that_separates_the_data_without_a_penalty_is_said_to_be_no_minimum(kind: str):
     data = fl.FederatedData.from_clients([(SEPARABLE, (SEPARABLE[:, 0] > 0).astype(int))])
     right = {"weights": np.array([[-1.0, 1.0]]) if kind == "Softmax" else np.array([1.0])}
-    wrong = {"weights": -right["weights"]}
+    wrong: dict[str, Any] = {"weights": -right["weights"]}
     for l2, end, said in ((0.0, right, True), (0.0, wrong, False), (0.1, right, False)):
         problem = getattr(fl.problems, kind)(data, l2=l2, intercept=False)
         warnings = linear_constants(task_of(problem, end, end)).warnings
@@ -575,6 +575,8 @@ def test_many_parameters_take_the_other_way_to_the_same(kind: str, monkeypatch: 
     for a, b in ((found.constants, dense.constants), (found.local, dense.local)):
         for name in set(LETTERS) - loose - {"mirror_distance"}:
             assert getattr(a, name) == pytest.approx(getattr(b, name), rel=1e-7, abs=1e-12), name
+    assert found.constants.heterogeneity is not None
+    assert dense.constants.heterogeneity is not None
     assert found.constants.heterogeneity >= dense.constants.heterogeneity * (1 - 1e-9)
     assert found.constants.strong_convexity <= dense.constants.strong_convexity
 
@@ -590,14 +592,10 @@ def test_rows_and_text_name_every_constant():
 
 def test_bad_arguments():
     problem = problem_of("Logistic")
-    for wrong, text in (
-        ({"batch_size": 0}, "batch_size"),
-        ({"radius": 0.0}, "radius"),
-        ({"weights": "all"}, "weights"),
-        ({"x0": {"weights": np.zeros(7)}}, "x0"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=f"estimate: {text}"):
-            estimate(problem, **wrong)
+    mistakes: dict[str, Any] = {"batch_size": 0, "radius": 0.0, "weights": "all", "x0": {"weights": np.zeros(7)}}
+    for name, value in mistakes.items():
+        with pytest.raises((ValueError, TypeError), match=f"estimate: {name}"):
+            estimate(problem, **{name: value})
     with pytest.raises(TypeError, match="mirror_map"):
         estimate(problem, mirror_map=3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="add its strength"):

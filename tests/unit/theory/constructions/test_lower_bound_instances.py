@@ -1,6 +1,7 @@
 """The text's constructions satisfy what they claim, and the corrected orders are the ones that hold."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +41,7 @@ def test_its_optimum_start_and_heterogeneity():
     problem = lower_bound_instance(CONSTANTS, SETTING)
     gradients = np.array([problem.full_gradient(jnp.zeros(4), m) for m in range(4)])
     np.testing.assert_allclose(gradients.mean(axis=0), 0, atol=1e-15)  # 0 is the optimum of a convex function
+    assert CONSTANTS.optimum_heterogeneity is not None
     np.testing.assert_allclose((gradients**2).sum(axis=1).mean(), CONSTANTS.optimum_heterogeneity**2, rtol=1e-12)
     assert np.linalg.norm(problem.init(jax.random.key(0))) < CONSTANTS.distance
     assert gradients[0, 3] < 0 < gradients[1, 3]  # the text's m = 1 is odd and pulls to the right
@@ -47,10 +49,9 @@ def test_its_optimum_start_and_heterogeneity():
 
 def test_its_noise_is_on_the_first_coordinate_and_has_variance_sigma_squared():
     problem = lower_bound_instance(CONSTANTS, SETTING)
-    assert problem.noise is not None
-    draws = np.asarray(
-        jax.vmap(lambda key: problem.noise(key, jnp.zeros(4), 0))(jax.random.split(jax.random.key(1), 20000))
-    )
+    noise = problem.noise
+    assert noise is not None
+    draws = np.asarray(jax.vmap(lambda key: noise(key, jnp.zeros(4), 0))(jax.random.split(jax.random.key(1), 20000)))
     assert not draws[:, 1:].any()
     error = math.sqrt(2 / 20000)  # of a variance of normal numbers, relative
     assert abs(draws[:, 0].var() / CONSTANTS.noise**2 - 1) < 4 * error
@@ -85,7 +86,7 @@ def test_the_piecewise_instance_has_two_curvatures():
 def test_the_log_cosh_instance_is_its_integral(x: float):
     smooth, third = 2.0, 0.75
     with mpmath.workdps(40):
-        integral = mpmath.quad(lambda t: mpmath.log(mpmath.cosh(t)), mpmath.linspace(0, 4 * third / smooth * x, 9))
+        integral: Any = mpmath.quad(lambda t: mpmath.log(mpmath.cosh(t)), mpmath.linspace(0, 4 * third / smooth * x, 9))
         wanted = float(smooth**3 / (64 * third**2) * integral)
     problem = log_cosh_instance(smooth, third, noise=1.0)
     value = float(problem.value(jnp.array(x), 0))
@@ -107,10 +108,9 @@ def test_the_log_cosh_instance_has_the_derivatives_of_the_lemma():
 
 def test_the_noise_of_the_log_cosh_instance_is_uniform_on_the_gradient():
     problem = log_cosh_instance(1.0, 1.0, noise=0.5)
-    assert problem.noise is not None
-    draws = np.asarray(
-        jax.vmap(lambda key: problem.noise(key, jnp.zeros(()), 0))(jax.random.split(jax.random.key(0), 4000))
-    )
+    noise = problem.noise
+    assert noise is not None
+    draws = np.asarray(jax.vmap(lambda key: noise(key, jnp.zeros(()), 0))(jax.random.split(jax.random.key(0), 4000)))
     assert 0.49 < np.abs(draws).max() <= 0.5
     assert abs(draws.var() - 0.25 / 3) < 4 * 0.25 * math.sqrt((1 / 5 - 1 / 9) / 4000)
 

@@ -1,9 +1,10 @@
 """Settings of the study of fMRI scans."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from fedlocal.data.sets.fmri_scans import Against, Mask, Source
 from fedlocal.experiments.runner.settings import StrictModel, TunedStudySettings
 
 MEASURED = ("validation_objective", "validation_accuracy", "density")
@@ -13,10 +14,10 @@ Interval = tuple[NonNegativeFloat, NonNegativeFloat]  # from, to
 class FmriData(StrictModel):
     """Selection of scans, as in `fl.data.haxby`; `subjects` and `mask` apply to images only."""
 
-    source: Literal["array", "images"]
+    source: Source
     subjects: Annotated[list[Annotated[int, Field(ge=1, le=6)]], Field(min_length=1)]
-    mask: Literal["brain", "vt"]
-    against: str
+    mask: Mask
+    against: Against
 
 
 class RegionClaim(StrictModel):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedlocal.core.types import Weights
 from fedlocal.experiments.runner import tuning
 from fedlocal.experiments.runner.claims import TunedMethod, Verdict, judge
 from fedlocal.experiments.runner.methods import ONLY_SERVER_PROXIMAL, composite_method
@@ -25,7 +26,6 @@ from fedlocal.methods import ProximalGradient
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.views import only
 from fedlocal.simulation import DivergenceWarning, simulate, sweep
-from fedlocal.simulation.plan import Weights
 
 SLACK = 1e-9  # for products of step sizes such as 0.3 * 0.01 and for means of ones, which are rounded
 

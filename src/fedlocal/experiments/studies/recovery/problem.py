@@ -7,13 +7,13 @@ import pandas as pd
 
 from fedlocal import data as generators
 from fedlocal.core import AbstractProblem, Regularizer
+from fedlocal.core.types import Weights
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 from fedlocal.metrics import Evaluation, FrobeniusError, Loss, Metric, Rank, SparseRecovery, measure_point
 from fedlocal.problems import LeastSquares, MatrixSensing
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.regularizers import L1, Nuclear
-from fedlocal.simulation.plan import Weights
 from fedlocal.solvers import path, zero_strength
 
 STRENGTHS = np.geomspace(1.0, 1e-3, 31)  # of the strength at which every weight is zero
