@@ -18,13 +18,13 @@ class SyntheticSize(NamedTuple):
 
 
 Config = Literal["I", "II", "III", "IV"]
-LASSO: dict[Config, SyntheticSize] = {
+LASSO: dict[str, SyntheticSize] = {
     "I": SyntheticSize(512, 64, 128),
     "II": SyntheticSize(64, 64, 128),
     "III": SyntheticSize(8, 64, 128),
     "IV": SyntheticSize(512, 256, 32),
 }
-LOW_RANK: dict[Config, SyntheticSize] = {
+LOW_RANK: dict[str, SyntheticSize] = {
     "I": SyntheticSize(16, 64, 128),
     "II": SyntheticSize(4, 64, 128),
     "III": SyntheticSize(1, 64, 128),

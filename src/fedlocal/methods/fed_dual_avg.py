@@ -32,6 +32,8 @@ class FedDualAvg(MirrorMethod[DualState, DualState, DualState, NoMemory]):
     [0.5, 0.0]
     """
 
+    __init__ = MirrorMethod.__init__  # said again for type checkers, which would make one from the fields
+
     def init(self, x0: Params) -> DualState:
         return DualState(self.mirror_map.grad(x0), jnp.zeros((), optax.tree.dtype(x0, "promote")))
 

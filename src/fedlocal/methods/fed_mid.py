@@ -33,6 +33,8 @@ class FedMiD(MirrorMethod[Params, PrimalState, PrimalState, NoMemory]):
     0.9
     """
 
+    __init__ = MirrorMethod.__init__  # said again for type checkers, which would make one from the fields
+
     def init(self, x0: Params) -> Params:
         return x0
 

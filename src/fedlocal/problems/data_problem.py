@@ -71,7 +71,7 @@ class DataProblem(AbstractProblem):
     def loss(self, x: Params, loss_weights: jax.Array | np.ndarray) -> jax.Array:
         return self.weighted_sum(self.losses, x, loss_weights) + self.penalty(x)
 
-    def weighted_sum(self, fn: Callable[..., jax.Array], x: Params, weights: jax.Array) -> jax.Array:
+    def weighted_sum(self, fn: Callable[..., jax.Array], x: Params, weights: jax.Array | np.ndarray) -> jax.Array:
         """sum_i weights_i fn(x, example_i) over all examples, a block at a time, in the precision of x."""
         n, block = self.data.num_examples, self._rows_at_once(LOSS_NUMBERS)
 

@@ -108,7 +108,7 @@ class RandomIterate(Average):
 
 
 AverageName = Literal["third_order", "uniform", "rounds", "random"]
-AVERAGES: dict[AverageName, Callable[[], Average]] = {
+AVERAGES: dict[str, Callable[[], Average]] = {
     "third_order": ThirdOrderAverage,
     "uniform": UniformAverage,
     "rounds": RoundAverage,

@@ -14,7 +14,7 @@ from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.methods.contract import check_method
 from fedlocal.metrics import Metric, metric_name
 from fedlocal.problems.smooth_part import check_shapes
-from fedlocal.simulation.averages import Average, average_named
+from fedlocal.simulation.averages import Average, AverageName, average_named
 from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.simulation.driver import RunSchedule
 from fedlocal.simulation.plan import Plan, Sampling
@@ -32,7 +32,7 @@ class RunArguments(NamedTuple):
     eval_every: int
     x0: Params | None
     metrics: Sequence[MetricLike]
-    average: str | Average | None
+    average: AverageName | Average | None
     shadow: Shadow | None = None
 
 

@@ -55,7 +55,7 @@ class Watched(AbstractProblem):
     def loss_weights(self, client_weights: np.ndarray) -> np.ndarray:
         return client_weights
 
-    def loss(self, x: Params, loss_weights: jax.Array) -> jax.Array:
+    def loss(self, x: Params, loss_weights: jax.Array | np.ndarray) -> jax.Array:
         return jnp.sum(loss_weights * (x - jnp.arange(self.num_clients)) ** 2) / 2
 
 

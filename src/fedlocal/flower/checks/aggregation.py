@@ -62,7 +62,7 @@ def change_norms(states: Arrays, sent: Arrays) -> np.ndarray:
 
 Aggregate = Callable[[Arrays, np.ndarray, Arrays], dict[str, np.ndarray]]
 AggregateName = Literal["mean", "median", "trimmed", "norm-bounded"]
-AGGREGATES: dict[AggregateName, Aggregate | None] = {  # None: Flower's own weighted mean
+AGGREGATES: dict[str, Aggregate | None] = {  # None: Flower's own weighted mean
     "mean": None,
     "median": median,
     "trimmed": trimmed,

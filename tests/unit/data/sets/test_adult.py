@@ -1,6 +1,7 @@
 """The embedded a9a is LIBSVM's, byte for byte."""
 
 import hashlib
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +34,7 @@ def test_the_loss_at_zero_is_log_two_and_the_published_optimum_is_a_little_too_h
     X, y = fl.data.a9a()
     problem = fl.problems.Logistic(fl.FederatedData.shared(X, y, num_clients=1), l2=1e-3)
     result = fl.simulate(problem, fl.methods.AGD(3.2, 1e-3), rounds=900, local_steps=1, eval_every=300)
-    loss = result.history.set_index("round")["loss"]
+    loss: Any = result.history.set_index("round")["loss"]
     assert loss[0] == pytest.approx(np.log(2), rel=1e-12)
     assert 0 < loss[300] - 0.33334075 < 1e-5
     slope = np.linalg.norm(problem.full_gradient(result.x, jnp.zeros((), jnp.int32))["weights"])
