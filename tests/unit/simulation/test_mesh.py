@@ -118,15 +118,6 @@ CASES: dict[str, Case] = {
         "batch_size": 3,
         "weights": "examples",
     },
-    "unequal steps, a part of the clients, nuclear norm": lambda: {
-        "problem": federation(),
-        "method": METHODS.FedMiD(0.02, 0.8, fl.regularizers.Nuclear(0.2)),
-        "local_steps": [1, 4, 2, 3, 2],
-        "batch_size": 2,
-        "clients_per_round": 3,
-        "weights": "examples",
-        "x0": start(False),
-    },
     "accelerated, averaged over local steps": lambda: {
         "problem": sparse_logistic(),
         "method": METHODS.FedAc.one(step_size=0.1, strong_convexity=0.05, local_steps=3),
@@ -146,6 +137,15 @@ CASES: dict[str, Case] = {
     },
 }
 THOROUGH_CASES: dict[str, Case] = {
+    "unequal steps, a part of the clients, nuclear norm": lambda: {
+        "problem": federation(),
+        "method": METHODS.FedMiD(0.02, 0.8, fl.regularizers.Nuclear(0.2)),
+        "local_steps": [1, 4, 2, 3, 2],
+        "batch_size": 2,
+        "clients_per_round": 3,
+        "weights": "examples",
+        "x0": start(False),
+    },
     "memory, all clients at once, fewer than devices": lambda: {
         "problem": federation(),
         "method": Corrected(0.01),

@@ -230,7 +230,10 @@ def test_single_precision_is_measured_in_double():
     assert result.shadow["discrepancy"].iloc[1] == pytest.approx(2.0**-44, rel=1e-12)  # clients at 1 and 1 + 2^-21
 
 
-@pytest.mark.parametrize(("engine", "sizes"), [("simulate", (1, 2, 3)), ("simulate", (1, 1, 1)), ("loop", (1, 1, 1))])
+@pytest.mark.parametrize(
+    ("engine", "sizes"),
+    [("simulate", (1, 1, 1)), pytest.param("simulate", (1, 2, 3), marks=pytest.mark.thorough), ("loop", (1, 1, 1))],
+)
 def test_weights_add_up_to_one_in_single_precision(engine: str, sizes: tuple[int, ...]):
     """Three thirds in float32 are 1 + 3e-8. Clients step to (7 + c_m) / 2, which float32 holds."""
     targets, p = np.array([1.0, 2.0, 4.0]), np.array(sizes) / sum(sizes)
@@ -253,9 +256,9 @@ def test_weights_add_up_to_one_in_single_precision(engine: str, sizes: tuple[int
 @pytest.mark.parametrize(
     ("method", "inside", "sent"),
     [
-        (fl.methods.FedMiD(0.1, 1.0, fl.regularizers.L1(0.1)), {""}, {""}),
+        pytest.param(fl.methods.FedMiD(0.1, 1.0, fl.regularizers.L1(0.1)), {""}, {""}, marks=pytest.mark.thorough),
         (fl.methods.FedDualAvg(0.1, 1.0, fl.regularizers.L1(0.1)), {"_y", "_query"}, {""}),
-        (fl.methods.MinibatchSGD(0.1), {"_x", "_total"}, {""}),
+        pytest.param(fl.methods.MinibatchSGD(0.1), {"_x", "_total"}, {""}, marks=pytest.mark.thorough),
         (
             fl.methods.FedAc.one(step_size=0.1, strong_convexity=MU, local_steps=2),
             {"_x", "_ag", "_md"},
