@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from fedlocal.simulation.kernels.jit import compiled, internal
+from fedlocal.simulation.kernels.jit import entry, internal
 from fedlocal.simulation.kernels.simd import intrinsic
 
 PATIENCE = 4000  # looks before a thread gives its core to somebody else
@@ -46,7 +46,7 @@ if hasattr(os, "sched_yield"):
     sched_yield = types.ExternalFunction("sched_yield", types.int32())
 else:
 
-    @compiled
+    @entry
     def sched_yield():
         return np.int32(0)
 
@@ -57,7 +57,7 @@ def share(count, thread, threads):
     return count * thread // threads, count * (thread + 1) // threads
 
 
-@compiled
+@entry
 def meet(place, thread):
     """Go on when all threads are here, or when nobody is to wait. What any of them wrote before, all can read after."""
     turn, threads = _ask(place, thread * LINE) + 1, place.shape[0] - 1

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedlocal.simulation.kernels.barrier import share
 from fedlocal.simulation.kernels.buffers import DUAL
-from fedlocal.simulation.kernels.jit import compiled, internal
+from fedlocal.simulation.kernels.jit import entry, internal
 from fedlocal.simulation.kernels.local_steps import draw_client, slope_of, soft
 from fedlocal.simulation.kernels.simd import exp, load, log1p, spread, store
 from fedlocal.simulation.kernels.threefry import round_key
@@ -106,7 +106,7 @@ def gather(rows, numbers, sizes, thread):
             store(totals, total + dimension, load(lanes, totals, total + dimension) + slope)
 
 
-@compiled
+@entry
 def losses(rows, weights, points, found, sizes, thread):
     """Row `thread` of `found` becomes the sum of weight times loss of the thread's examples at points (width, L), in float64."""
     starts, columns, values, targets = rows.starts, rows.columns, rows.values, rows.targets

@@ -17,7 +17,9 @@ SOURCES = ("jit", "simd", "buffers", "unchecked", "barrier", "threefry", "local_
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # nan and inf are what they are
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": FAST, "error_model": "numpy"}
 OPTIONS["no_cfunc_wrapper"] = True  # nobody calls them from C
-OPTIONS["_nrt"] = False  # no reference counts: loops allocate nothing, and their caller keeps the arrays
+UNCOUNTED: dict[str, Any] = {
+    "_nrt": False
+}  # no reference counts: loops allocate nothing, their caller keeps the arrays
 
 
 def _directory() -> Path:
@@ -40,7 +42,12 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 def internal(function: Callable[..., Any]) -> Any:
     """A compiled function that only other compiled functions call, which saves the time to compile its call from Python."""
-    return compiled(function, no_cpython_wrapper=True)
+    return compiled(function, no_cpython_wrapper=True, **UNCOUNTED)
+
+
+def entry(function: Callable[..., Any]) -> Any:
+    """A compiled function of these loops that Python calls."""
+    return compiled(function, **UNCOUNTED)
 
 
 def compiled(function: Callable[..., Any], **more: Any) -> Any:

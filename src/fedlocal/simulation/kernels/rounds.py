@@ -7,7 +7,7 @@ import numpy as np
 from fedlocal.simulation.kernels.barrier import meet, share
 from fedlocal.simulation.kernels.buffers import DUAL, MIRROR
 from fedlocal.simulation.kernels.frozen_gradient import draw, gather, look, merge
-from fedlocal.simulation.kernels.jit import compiled, inlined, internal
+from fedlocal.simulation.kernels.jit import entry, inlined, internal
 from fedlocal.simulation.kernels.local_steps import idle_steps, kept_aside, run_clients, soft
 from fedlocal.simulation.kernels.simd import load, spread, store
 
@@ -20,7 +20,7 @@ class StepCounts(NamedTuple):
     most: int
 
 
-@compiled
+@entry
 def run_rounds(rows, sampling, numbers, sizes, meeting, thread):
     """What one thread does of the rounds; the server's state is in `numbers` before and after. Returns how many there were."""
     rounds = sampling.clients.shape[0]

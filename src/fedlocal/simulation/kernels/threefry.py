@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from fedlocal.simulation.kernels.jit import compiled, internal
+from fedlocal.simulation.kernels.jit import entry, internal
 
 
-@compiled
+@entry
 def round_key(seed, r):
     """The key of round r: that of `Plan.round_key`."""
     return _threefry(np.uint32(0), seed, np.uint32(0), r)
 
 
-@compiled
+@entry
 def draw_rows(key, client, start, size, out, place, count):
     """`count` rows of a client with replacement, those of `Plan.draws`, to out[place], out[place + 1], ..."""
     a, b = _threefry(key[0], key[1], np.uint32(0), client)
