@@ -93,7 +93,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, T
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDLOCAL_DATA", str(folder / "empty"))
         patch.setenv("OPENBLAS_NUM_THREADS", "1")
-        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         programs = {
             "sparse_hospitals": offline("sparse_hospitals.py"),
             "choose_lambda": offline("choose_lambda.py", "--out", "path.png"),

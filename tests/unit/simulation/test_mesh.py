@@ -298,10 +298,9 @@ def started(kind: str, folder: Path, processes: int) -> list[subprocess.Popen[by
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    quickly = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"} | os.environ  # as conftest.py tells XLA in this process
-    environment = quickly | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "JAX_PLATFORMS": "cpu"}
     if "devices" in kind:
-        environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+        environment["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     command = [sys.executable, __file__, kind]
     arguments = [[*command, str(i), str(port), str(folder / str(i))] for i in range(processes)]
     return [subprocess.Popen(a, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for a in arguments]
