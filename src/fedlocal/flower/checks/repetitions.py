@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal.core.regularizer import Separable
 from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.messages.serialization import Payload
 from fedlocal.flower.site.site import state_of
@@ -62,11 +61,6 @@ class Repetitions:
         return self.keeps_start is True or (self.keeps_start is None and FASTEST**steps > precision)
 
 
-def _is_injective(psi: Separable) -> bool:
-    """Return True if prox(x) = clip(soft(x, t l1) / (1 + t l2), lower, upper) neither shrinks to zero nor clips."""
-    return not (np.any(psi.l1) or np.any(np.isfinite(psi.lower)) or np.any(np.isfinite(psi.upper)))
-
-
 def _keeps_start(coordinator: Coordinator) -> bool | None:
     """True: an answer holds the state it is to. None: it depends on the number of steps. False: a proximal map may lose it."""
     method, serializer, x0 = coordinator.method, coordinator.serializer, coordinator.x0
@@ -76,7 +70,10 @@ def _keeps_start(coordinator: Coordinator) -> bool | None:
         affine = method.affine(1)
         if affine is not None:
             found = affine.proximal
-            return None if found is None or found.dual or not found.on_clients or _is_injective(found.psi) else False
+            if found is None or found.dual or not found.on_clients:
+                return None
+            psi = found.psi  # prox(x) = clip(soft(x, t l1) / (1 + t l2), lower, upper) may shrink to zero, or clip
+            return False if any(map(np.any, (psi.l1, np.isfinite(psi.lower), np.isfinite(psi.upper)))) else None
         # another method: does a client that meets no gradients answer with what it was sent?
         rng = np.random.default_rng(0)
         arrays = {n: rng.uniform(0.1, 0.9, a.shape).astype(a.dtype) for n, a in coordinator.payload.arrays.items()}
