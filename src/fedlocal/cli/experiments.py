@@ -2,7 +2,7 @@
 
 import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import click
 import typer
@@ -13,7 +13,9 @@ import fedlocal as fl
 from fedlocal.cli.output import console, reported
 
 commands = typer.Typer()
-SCALES, GRIDS = click.Choice(["quick", "paper"]), click.Choice(["text", "wide"])
+Scale = Literal["quick", "paper"]
+Grid = Literal["text", "wide"]
+SCALES, GRIDS = click.Choice(get_args(Scale)), click.Choice(get_args(Grid))
 KINDS = ("methods", "regularizers", "mirrors", "problems", "experiments")
 
 
@@ -36,9 +38,9 @@ def demo(
 )
 def run_(
     name: Annotated[str, typer.Argument(help="An experiment; `fedlocal list experiments` shows them.")],
-    scale: Annotated[str, typer.Option(click_type=SCALES, help="quick: seconds; paper: as in the text.")] = "quick",
+    scale: Annotated[Scale, typer.Option(click_type=SCALES, help="quick: seconds; paper: as in the text.")] = "quick",
     grid: Annotated[
-        str, typer.Option(click_type=GRIDS, help="The text's step sizes, or smaller client step sizes too.")
+        Grid, typer.Option(click_type=GRIDS, help="The text's step sizes, or smaller client step sizes too.")
     ] = "text",
     seeds: Annotated[str | None, typer.Option(help="Seeds of data and sampling, e.g. 0,1,2.")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="name=value; dots reach inside.")] = None,

@@ -92,7 +92,7 @@ class Examiner:
         return numbers[wanted]
 
     def _steps(self, site: str) -> int:
-        return self.schedule.steps(self.sites.registry.names.index(site), self.sites.rows(site))
+        return self.schedule.steps(self.sites.registry.names.index(site), self.sites.registry.examples[site])
 
     def _check_answer(self, site: str, reply: Message) -> None:
         """Refuse an answer to another question, an old one under a new label, and one beyond what the site's data allow."""
@@ -115,7 +115,7 @@ class Examiner:
 
     def _moments_of_any_batch(self, site: str) -> np.ndarray | None:
         """At least the mean squares of the scaled columns in any minibatch: a few rows may make up the sum over all."""
-        moments, rows = self.sites.second_moments(site), self.sites.rows(site)
+        moments, rows = self.sites.second_moments(site), self.sites.registry.examples[site]
         return None if moments is None else moments * rows / self.schedule.smallest_batch(rows)
 
     def _check_assessment(self, site: str, reply: Message) -> None:

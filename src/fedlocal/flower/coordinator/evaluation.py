@@ -138,11 +138,12 @@ def measure(
     dual = dual_point(psi, x, sums)
     if isinstance(dual, str):
         return EvaluationResult(found, dual)
-    conjugates = ask_conjugates(dual.factors)
+    factors, conjugate_of_penalties = dual
+    conjugates = ask_conjugates(factors)
     if set(conjugates) != set(said):
         return EvaluationResult(found, "a site did not answer the second question")
     conjugate = sum(w * conjugates[site] for w, site in zip(_weights(said), said, strict=True))
-    found["duality_gap"] = found["objective"] + conjugate + dual.conjugate
+    found["duality_gap"] = found["objective"] + conjugate + conjugate_of_penalties
     return EvaluationResult(found, None)
 
 

@@ -37,10 +37,6 @@ class Deadline:
     def reset(self) -> None:
         self.since = None
 
-    def wait(self) -> None:
-        """Sleep until the next try."""
-        time.sleep(POLL_SECONDS)
-
 
 class Quorum:
     """The sites of a run, of which each round needs the answers of at least `least`.
@@ -70,7 +66,7 @@ class Quorum:
                 break
             if late:
                 raise self._too_few(len(online), time.monotonic() - began)
-            self._absence.wait()
+            time.sleep(POLL_SECONDS)
         self.events.add_all(done, self.registry.agree())
         self.registry.send_notices(grid)
         if len(self.registry.online(grid)) < self.least:
@@ -121,7 +117,7 @@ class Quorum:
     def _wait_or_stop(self, deadline: Deadline, there: int) -> None:
         if deadline.exceeded():
             raise self._too_few(there, deadline.elapsed())
-        deadline.wait()
+        time.sleep(POLL_SECONDS)
 
     def _too_few(self, there: int, waited: float) -> TooFewSites:
         away = [name for name in self.registry.names if name not in self.registry.node_of]
