@@ -63,8 +63,13 @@ def advise_data(request: AdviceRequest, directory: Path, console: Console) -> Ad
         console: where the advice is printed.
     """
     check_writable(directory / "run.py", "give --directory a folder that can be written")
-    examples = _read(request)
-    problem = TASKS[request.task](_federated(request, examples), l2=request.l2, intercept=not request.is_known)
+    examples = _in_units(request, _read(request))
+    arrays = (examples.features, examples.targets)
+    if examples.sites is None:
+        data = FederatedData.shared(*arrays, num_clients=request.clients)
+    else:
+        data = FederatedData.from_groups(arrays, examples.sites)
+    problem = TASKS[request.task](data, l2=request.l2, intercept=not request.is_known)
     console.print(
         f"{escape(request.data)}: {problem.data.num_examples:,} examples, {problem.data.arrays[0].shape[1]:,} features, "
         f"{problem.num_clients:,} clients{' with the same examples' if examples.sites is None else ''}",
@@ -110,10 +115,10 @@ def _read(request: AdviceRequest) -> Examples:
         for option in ("target", "sites"):
             if getattr(request, option) is not None:
                 raise ValueError(f"advise: --{option} names a column of a table; {request.data} is not one")
-        return _in_units(request, Examples(*load(request.data), None))
+        return Examples(*load(request.data), None)
     if not Path(request.data).is_file():
         raise ValueError(f"advise: {request.data!r} is neither a file nor one of the data sets {', '.join(CATALOGUE)}")
-    return _in_units(request, read_examples(request.data, request.target, request.sites, missing=True))
+    return read_examples(request.data, request.target, request.sites, missing=True)
 
 
 def _in_units(request: AdviceRequest, examples: Examples) -> Examples:
@@ -142,13 +147,6 @@ def _units(request: AdviceRequest, examples: Examples) -> str:
     return (
         f"Step sizes are for standardised columns ({how}), as after `fedlocal deploy`; --no-standardize: as they are."
     )
-
-
-def _federated(request: AdviceRequest, examples: Examples) -> FederatedData:
-    arrays = (examples.features, examples.targets)
-    if examples.sites is None:
-        return FederatedData.shared(*arrays, num_clients=request.clients)
-    return FederatedData.from_groups(arrays, examples.sites)
 
 
 def _program(request: AdviceRequest, advice: Advice, has_sites: bool) -> str:

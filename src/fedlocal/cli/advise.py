@@ -1,21 +1,15 @@
 """The command advise."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
 from fedlocal.cli.output import console, reported
 
 commands = typer.Typer()
-
-
-class AdviceTask(StrEnum):
-    """What is fitted to data."""
-
-    LOGISTIC = "logistic"
-    LEAST_SQUARES = "least-squares"
+TASKS = click.Choice(["logistic", "least-squares"])
 
 
 @commands.command(
@@ -32,7 +26,7 @@ def advise_command(
         ),
     ],
     rounds: Annotated[int, typer.Option(min=1, help="How often the clients can communicate.")],
-    task: Annotated[AdviceTask, typer.Option(help="What is fitted.")] = AdviceTask.LOGISTIC,
+    task: Annotated[str, typer.Option(click_type=TASKS, help="What is fitted.")] = "logistic",
     target: Annotated[str | None, typer.Option(help="The column to predict, in tables.")] = None,
     sites: Annotated[str | None, typer.Option(help="The column that says which client a row belongs to.")] = None,
     clients: Annotated[
@@ -60,10 +54,8 @@ def advise_command(
     directory: Annotated[Path, typer.Option(help="Where table, figure and program go.")] = Path("advice"),
 ) -> None:
     """Say which method, step size and number of local steps to use on a data set, and how sure that is."""
+    given = {name: value for name, value in locals().items() if name != "directory"}
     from fedlocal.cli.advice_request import AdviceRequest, advise_data  # imported here because it is slow
 
     with reported((ValueError, TypeError, OSError), interrupted="stopped; nothing was kept"):
-        request = AdviceRequest(
-            data, rounds, task.value, target, sites, clients, l2, l1, local_steps, batch_size, pilot, seed, standardize
-        )
-        advise_data(request, directory, console)
+        advise_data(AdviceRequest(**given), directory, console)

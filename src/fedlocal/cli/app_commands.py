@@ -1,16 +1,12 @@
 """The commands about an app's folder: deploy writes it, rehearse runs it in this process."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedlocal.cli.output import console, reported, say, stop
 from fedlocal.deploy.defaults import AGGREGATES, EXACT, EXACT_ROUNDS, LOCAL_ROUNDS, LOSSES, METHODS, TOL
-
-if TYPE_CHECKING:
-    from fedlocal.deploy.app import App
-    from fedlocal.deploy.options import DeployOptions
 
 commands = typer.Typer()
 FolderArgument = Annotated[Path, typer.Argument(help="The app's folder, as `fedlocal deploy` wrote it.")]
@@ -97,23 +93,20 @@ def deploy(
 
     with reported((ValueError, TypeError, OSError)):
         given = DeployOptions(sites=None if sites is None else site_names("deploy", sites), **options)
-        app = _app(given, experiment)
+        if experiment is None:
+            from fedlocal.deploy.files import files_app
+
+            app = files_app(given)
+        else:
+            from fedlocal.deploy.experiments import experiment_app
+
+            app = experiment_app(experiment, given)
         files = write_app(folder, app)
     for file in files:
         say(f"wrote {file}")
     if app.note:
         say(app.note)
     say(f"next: read {folder / 'README.md'}; it has the commands in order, a rehearsal first")
-
-
-def _app(options: "DeployOptions", experiment: str | None) -> "App":
-    if experiment is None:
-        from fedlocal.deploy.files import files_app
-
-        return files_app(options)
-    from fedlocal.deploy.experiments import experiment_app
-
-    return experiment_app(experiment, options)
 
 
 @commands.command(epilog="Example:  fedlocal rehearse heart --data cleveland.csv --data hungarian.csv --data va.csv")

@@ -1,10 +1,10 @@
 """Commands about experiments: demo, run, show, compare, list."""
 
 import inspect
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
+import click
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -13,30 +13,10 @@ import fedlocal as fl
 from fedlocal.cli.output import console, reported
 
 commands = typer.Typer()
-
-
-class ListedKind(StrEnum):
-    """What can be listed."""
-
-    METHODS = "methods"
-    REGULARIZERS = "regularizers"
-    MIRRORS = "mirrors"
-    PROBLEMS = "problems"
-    EXPERIMENTS = "experiments"
-
-
-class ExperimentScale(StrEnum):
-    """How large an experiment is run."""
-
-    QUICK = "quick"
-    PAPER = "paper"
-
-
-class GridName(StrEnum):
-    """Which step sizes are tried."""
-
-    TEXT = "text"
-    WIDE = "wide"
+Scale = Literal["quick", "paper"]
+Grid = Literal["text", "wide"]
+SCALES, GRIDS = click.Choice(get_args(Scale)), click.Choice(get_args(Grid))
+KINDS = ("methods", "regularizers", "mirrors", "problems", "experiments")
 
 
 @commands.command(epilog="Example:  fedlocal demo --directory pictures --seed 1")
@@ -58,12 +38,10 @@ def demo(
 )
 def run_(
     name: Annotated[str, typer.Argument(help="An experiment; `fedlocal list experiments` shows them.")],
-    scale: Annotated[
-        ExperimentScale, typer.Option(help="quick: seconds; paper: as in the text.")
-    ] = ExperimentScale.QUICK,
+    scale: Annotated[Scale, typer.Option(click_type=SCALES, help="quick: seconds; paper: as in the text.")] = "quick",
     grid: Annotated[
-        GridName, typer.Option(help="The text's step sizes, or smaller client step sizes too.")
-    ] = GridName.TEXT,
+        Grid, typer.Option(click_type=GRIDS, help="The text's step sizes, or smaller client step sizes too.")
+    ] = "text",
     seeds: Annotated[str | None, typer.Option(help="Seeds of data and sampling, e.g. 0,1,2.")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="name=value; dots reach inside.")] = None,
     directory: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
@@ -75,9 +53,9 @@ def run_(
     with reported(interrupted="stopped; the same command with --resume continues"):
         experiments.run(
             name,
-            scale=scale.value,
-            grid=grid.value,
-            seeds=None if seeds is None else _whole_numbers("--seeds", seeds),
+            scale=scale,
+            grid=grid,
+            seeds=None if seeds is None else _seeds(seeds),
             overrides=overrides or [],
             root=directory,
             resume=resume,
@@ -111,40 +89,38 @@ def compare(
 
 @commands.command("list", epilog="Example:  fedlocal list methods")
 def list_(
-    kind: Annotated[ListedKind | None, typer.Argument(help="What to list; everything when left out.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(click_type=click.Choice(KINDS), help="What to list; everything when left out.")
+    ] = None,
 ) -> None:
     """List methods, regularisers, mirror maps, problems and experiments, one line each."""
     from fedlocal.core import AbstractProblem
 
-    modules = {
-        ListedKind.METHODS: (fl.methods, fl.LocalMethod),
-        ListedKind.REGULARIZERS: (fl.regularizers, fl.Regularizer),
-        ListedKind.MIRRORS: (fl.mirrors, fl.MirrorMap),
-        ListedKind.PROBLEMS: (fl.problems, AbstractProblem),
-    }
-    for wanted in [kind] if kind else list(ListedKind):
-        table = Table(title=wanted.value, title_justify="left", title_style="bold", header_style="bold", box=None)
+    bases = {"methods": fl.LocalMethod, "regularizers": fl.Regularizer, "mirrors": fl.MirrorMap}
+    for wanted in [kind] if kind else KINDS:
+        table = Table(title=wanted, title_justify="left", title_style="bold", header_style="bold", box=None)
         table.add_column("name", style="green", no_wrap=True)
         table.add_column("what it is")
-        if wanted is ListedKind.EXPERIMENTS:
+        if wanted == "experiments":
             from fedlocal import experiments
 
-            for name in experiments.names():
-                table.add_row(name, escape(experiments.load(name).title))
-            console.print(table, "")
-            continue
-        module, base = modules[wanted]
-        for name in module.__all__:
-            item = getattr(module, name)
-            if (inspect.isclass(item) and issubclass(item, base)) or inspect.isfunction(item):
-                table.add_row(name, escape((inspect.getdoc(item) or "").split("\n")[0]))
+            lines = {name: experiments.load(name).title for name in experiments.names()}
+        else:
+            module, base = getattr(fl, wanted), bases.get(wanted, AbstractProblem)
+            items = {name: getattr(module, name) for name in module.__all__}
+            lines = {
+                name: (inspect.getdoc(item) or "").split("\n")[0]
+                for name, item in items.items()
+                if (inspect.isclass(item) and issubclass(item, base)) or inspect.isfunction(item)
+            }
+        for name, line in lines.items():
+            table.add_row(name, escape(line))
         console.print(table, "")
 
 
-def _whole_numbers(option: str, text: str) -> list[int]:
+def _seeds(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(
-            f"run: {option} must be whole numbers with commas between them, e.g. 0,1,2, got {text!r}"
-        ) from None
+        wanted = "whole numbers with commas between them, e.g. 0,1,2"
+        raise ValueError(f"run: --seeds must be {wanted}, got {text!r}") from None

@@ -52,13 +52,15 @@ def write_app(folder: Path, app: App) -> list[Path]:
         raise ValueError(f"deploy: {folder} is not empty; give another folder")
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
     package = f"{re.sub('^(?=[0-9])', 'n', name.replace('-', '_'))}_app"
+    config = "\n".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in app.config.items())
+    ours, method = "import fedlocal as fl\n" if "fl." in app.method else "", app.method.replace("\n", "\n    ")
     files = {
         "pyproject.toml": fill(
-            "pyproject.toml", name=name, package=package, title=app.title, config=_toml(app), address=app.address
+            "pyproject.toml", name=name, package=package, title=app.title, config=config, address=app.address
         ),
         "README.md": readme(app, folder.resolve().name, name, package),
         f"{package}/__init__.py": f'"""{app.title}."""\n',
-        f"{package}/method.py": _method(app),
+        f"{package}/method.py": fill("method.py", ours=ours, imports=app.imports, method=method),
         f"{package}/server_app.py": _server(app, package),
         f"{package}/client_app.py": fill(app.client, package=package, **app.values),
     }
@@ -93,11 +95,6 @@ def readme(app: App, folder: str, name: str, package: str) -> str:
     )
 
 
-def _method(app: App) -> str:
-    ours = "import fedlocal as fl\n" if "fl." in app.method else ""
-    return fill("method.py", ours=ours, imports=app.imports, method=app.method.replace("\n", "\n    "))
-
-
 def _server(app: App, package: str) -> str:
     lines = [f"{name}=config[{name.replace('_', '-')!r}],".replace("'", '"') for name in app.arguments]
     bounds = "LossBounds, " if any("LossBounds(" in line for line in app.more) else ""
@@ -110,10 +107,6 @@ def _server(app: App, package: str) -> str:
         sites=app.sites,
         arguments="\n        ".join([*lines, *app.more]),
     )
-
-
-def _toml(app: App) -> str:
-    return "\n".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in app.config.items())
 
 
 def fill(template: str, **values: str) -> str:

@@ -1,5 +1,7 @@
 """An app for an experiment of the text: every site has its part of the experiment's data, by number."""
 
+from typing import Any
+
 from fedlocal.deploy.app import App
 from fedlocal.deploy.options import OWNER, DeployOptions
 from fedlocal.experiments import load, names, problem_of, regularizer_of
@@ -53,23 +55,21 @@ def _recovery(settings: RecoverySettings, wish: DeployOptions) -> App:
         "local-epochs": settings.local_epochs,
         "batch-size": settings.batch_size,
         "clients-per-round": part,
-        **_usual(wish, settings.weights, settings.eval_every),
-        "min-clients": checks.whole(OWNER, "--min-clients", wish.min_clients or max(1, part - 1), at_most=part),
+        "weights": settings.weights,
+        **wish.usual_config(settings.eval_every),
+        "min-clients": wish.least_clients(part),
     }
     psi = f'fl.regularizers.{"Nuclear" if low_rank else "L1"}(config["strength"])'
-    return App(
-        title=settings.title,
+    return _numbered(
+        settings.title,
+        wish,
+        config,
         client="client_recovery.py",
         values={"experiment": settings.name, "seed": str(wish.seed)},
         method=(
             f'composite_method(\n    "{method}",\n    {psi},\n    config["client-step-size"],\n    config["server-step-size"],\n)'
         ),
-        sites='[str(number) for number in range(config["sites"])]',
-        config=config,
         arguments=(*ALWAYS, "local_epochs", "batch_size", "clients_per_round"),
-        names=tuple(map(str, range(sites))),
-        data=False,
-        address=wish.address,
         imports="from fedlocal.experiments import composite_method\n",
         note=f"The step sizes are not the text's {text}, with which {method} diverges here." if changed else "",
     )
@@ -94,35 +94,28 @@ def _speedup(settings: SpeedupSettings, wish: DeployOptions) -> App:
         "client-step-size": wish.client_step_size,
         "local-steps": wish.local_steps,
         "batch-size": 1,
-        **_usual(wish, "uniform", max(1, settings.eval_steps // wish.local_steps)),
-        "min-clients": checks.whole(OWNER, "--min-clients", wish.min_clients or max(1, sites - 1), at_most=sites),
+        "weights": "uniform",
+        **wish.usual_config(max(1, settings.eval_steps // wish.local_steps)),
+        "min-clients": wish.least_clients(sites),
     }
-    return App(
-        title=settings.title,
+    return _numbered(
+        settings.title,
+        wish,
+        config,
         client="client_speedup.py",
         values={"experiment": settings.name, "sites": str(sites)},
         method=f'smooth_method("{method}", config["client-step-size"], {settings.l2!r}, config["local-steps"])',
-        sites='[str(number) for number in range(config["sites"])]',
-        config=config,
         arguments=(*ALWAYS, "local_steps", "batch_size"),
-        names=tuple(map(str, range(sites))),
-        data=False,
-        address=wish.address,
         imports="from fedlocal.experiments import smooth_method\n",
         server_imports="from fedlocal.experiments import start_of\n",
         more=(f'x0=start_of("{settings.name}"),',),
     )
 
 
-def _usual(wish: DeployOptions, weights: str, eval_every: int) -> dict[str, str | int | float]:
-    return {
-        "weights": weights,
-        "eval-every": eval_every,
-        "seed": wish.seed,
-        "patience": 600.0,
-        "timeout": 3600.0,
-        "results": "results",
-    }
+def _numbered(title: str, wish: DeployOptions, config: dict[str, Any], **parts: Any) -> App:
+    """Return an app whose sites have numbers for names and make their data themselves."""
+    sites, names = '[str(number) for number in range(config["sites"])]', tuple(map(str, range(config["sites"])))
+    return App(title=title, sites=sites, config=config, names=names, data=False, address=wish.address, **parts)
 
 
 def _step_sizes(

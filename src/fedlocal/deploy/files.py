@@ -15,13 +15,15 @@ def files_app(options: DeployOptions) -> App:
     if not options.sites:
         raise ValueError(f"{OWNER}: say with --sites what the sites are called, e.g. --sites north,south")
     task = checks.choice(OWNER, "--task", options.task or "logistic", LOSSES)
-    method = checks.choice(OWNER, "--method", options.method or _usual_method(options), METHODS)
+    # the method that converges, unless an option is about local steps
+    usual = "FedDualAvg" if any(getattr(options, name) is not None for name in LOCAL_ONLY) else EXACT
+    method = checks.choice(OWNER, "--method", options.method or usual, METHODS)
     if method == EXACT:
         options.refuse(LOCAL_ONLY, f"is for local methods, not for {EXACT}; give --method FedDualAvg, for example")
     l1, l2 = options.l1 or 0.0, options.l2 or 0.0
     if l1 and method == "FedAvg":
         raise ValueError(f"{OWNER}: FedAvg has no --l1; {EXACT}, FedDualAvg and FedMiD have")
-    least = options.min_clients or max(1, len(options.sites) - 1)
+    least = options.least_clients(len(options.sites))
     config: dict[str, str | int | float | bool] = {
         "sites": ",".join(options.sites),
         "rounds": options.rounds or (EXACT_ROUNDS if method == EXACT else LOCAL_ROUNDS),
@@ -32,19 +34,19 @@ def files_app(options: DeployOptions) -> App:
         **_work(options, method),
         "weights": options.weights or "examples",
         "aggregate": options.aggregate or "mean",
-        "min-clients": checks.whole(OWNER, "--min-clients", least, at_most=len(options.sites)),
+        "min-clients": least,
         "standardize": options.standardize,
-        "eval-every": 10,
-        "seed": options.seed,
-        "patience": 600.0,
-        "timeout": 3600.0,
-        "results": "results",
+        **options.usual_config(eval_every=10),
     }
     amount = [name for name in ("local-steps", "local-epochs", "batch-size") if name in config]
     return App(
         title=_title(options, task, l1, l2),
         client="client_standardized.py" if options.standardize else "client_plain.py",
-        values=_values(options, task, l2),
+        values={
+            "target": "None" if options.target is None else json.dumps(options.target, ensure_ascii=False),
+            "problem": LOSSES[task].problem,
+            "penalty": f", l2={l2!r}" if l2 else "",
+        },
         method=method_call(method, l1=bool(l1)),
         sites='config["sites"].split(",")',
         config=config,
@@ -64,13 +66,7 @@ def files_app(options: DeployOptions) -> App:
     )
 
 
-def _usual_method(options: DeployOptions) -> str:
-    """Return the method that converges, unless an option is about local steps."""
-    return "FedDualAvg" if any(getattr(options, name) is not None for name in LOCAL_ONLY) else EXACT
-
-
 def _work(options: DeployOptions, method: str) -> dict[str, int]:
-    """Return what a site does in a round, as configuration."""
     if options.local_epochs:
         work = {"local-epochs": options.local_epochs}
     else:
@@ -92,11 +88,3 @@ def _title(options: DeployOptions, task: str, l1: float, l2: float) -> str:
     penalties = [f"{name} {value:g}" for name, value in (("l1", l1), ("l2", l2)) if value]
     what = "logistic regression" if task == "logistic" else "least squares"
     return f"{what}{' with ' + ' and '.join(penalties) if penalties else ''} over {len(options.sites or ())} sites"
-
-
-def _values(options: DeployOptions, task: str, l2: float) -> dict[str, str]:
-    return {
-        "target": "None" if options.target is None else json.dumps(options.target, ensure_ascii=False),
-        "problem": LOSSES[task].problem,
-        "penalty": f", l2={l2!r}" if l2 else "",
-    }

@@ -17,7 +17,7 @@ AUTHORITY = "fedlocal authority"
 OWN_HOSTS = ("localhost", "127.0.0.1")  # by which parts of Flower on the coordinator's machine reach each other
 
 
-def write_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> list[Path]:
+def write_certificates(folder: Path, hosts: Sequence[str]) -> list[Path]:
     """A certificate authority (ca.pem, ca.key) and a certificate of the coordinator (server.pem, server.key); return the files.
 
     Sites check with ca.pem that they talk to the coordinator. `hosts` are the names or addresses by which the
@@ -31,8 +31,8 @@ def write_certificates(folder: Path, hosts: Sequence[str], days: int = DAYS) -> 
     files = [folder / name for name in ("ca.pem", "ca.key", "server.pem", "server.key")]
     _prepare(folder, files)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    root = _certificate(AUTHORITY, authority, authority, days, _rights(authority=True))
-    own = _certificate(hosts[0], server, authority, days, [*_rights(authority=False), (names, False)])
+    root = _certificate(AUTHORITY, authority, authority, _rights(authority=True))
+    own = _certificate(hosts[0], server, authority, [*_rights(authority=False), (names, False)])
     for path, certificate in ((files[0], root), (files[2], own)):
         path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     for path, key in ((files[1], authority), (files[3], server)):
@@ -101,14 +101,12 @@ def _certificate(
     name: str,
     key: ec.EllipticCurvePrivateKey,
     authority: ec.EllipticCurvePrivateKey,
-    days: int,
     extensions: list[tuple[x509.ExtensionType, bool]],
 ) -> x509.Certificate:
-    """Return a certificate of this name and key, signed by the authority."""
     subject, issuer = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, who[:64])]) for who in (name, AUTHORITY))
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=days))
+    builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=DAYS))
     identity = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     for extension, critical in [*extensions, (identity, False), (signer, False)]:

@@ -2,7 +2,7 @@
 
 import linecache
 import logging
-from types import TracebackType
+import traceback
 
 
 class ScreenHandler(logging.Handler):
@@ -29,18 +29,13 @@ class StopReasonFilter(logging.Filter):
 
 
 def _is_stop_reason(error: Exception) -> bool:
-    """Return True if this library raised the error to say why a run cannot go on."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return isinstance(error, (ValueError, RuntimeError, FloatingPointError)) and _is_raised_here(place)
-
-
-def _is_raised_here(place: TracebackType | None) -> bool:
-    """Return True for a `raise` statement of this library."""
-    if place is None or not str(place.tb_frame.f_globals.get("__name__")).startswith("fedlocal."):
+    """Return True if a `raise` statement of this library raised the error to say why a run cannot go on."""
+    places = list(traceback.walk_tb(error.__traceback__))
+    if not places or not isinstance(error, (ValueError, RuntimeError, FloatingPointError)):
         return False
-    return linecache.getline(place.tb_frame.f_code.co_filename, place.tb_lineno).lstrip().startswith("raise ")
+    frame, line = places[-1]
+    is_ours = str(frame.f_globals.get("__name__")).startswith("fedlocal.")
+    return is_ours and linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
 
 
 def configure_logging() -> None:

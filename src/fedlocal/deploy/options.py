@@ -2,6 +2,8 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from fedlocal.core.types import WEIGHTS
 from fedlocal.deploy.defaults import AGGREGATES
@@ -36,19 +38,16 @@ class DeployOptions:
     address: str = "coordinator.example.org:8000"
 
     def __post_init__(self) -> None:
-        for name in ("client_step_size", "server_step_size", "tol"):
-            if getattr(self, name) is not None:
-                checks.number(OWNER, option(name), getattr(self, name), above=0)
-        for name in ("l1", "l2"):
-            if getattr(self, name) is not None:
-                checks.number(OWNER, option(name), getattr(self, name), at_least=0)
-        for name in ("rounds", "local_steps", "local_epochs", "batch_size", "min_clients"):
-            if getattr(self, name) is not None:
-                checks.whole(OWNER, option(name), getattr(self, name))
-        if self.aggregate is not None:
-            checks.choice(OWNER, "--aggregate", self.aggregate, AGGREGATES)
-        if self.weights is not None:
-            checks.choice(OWNER, "--weights", self.weights, WEIGHTS)
+        for check, names in (
+            (partial(checks.number, above=0), ("client_step_size", "server_step_size", "tol")),
+            (partial(checks.number, at_least=0), ("l1", "l2")),
+            (checks.whole, ("rounds", "local_steps", "local_epochs", "batch_size", "min_clients")),
+            (partial(checks.choice, options=AGGREGATES), ("aggregate",)),
+            (partial(checks.choice, options=WEIGHTS), ("weights",)),
+        ):
+            for name in names:
+                if getattr(self, name) is not None:
+                    check(OWNER, option(name), getattr(self, name))
         if self.local_steps is not None and self.local_epochs is not None:
             raise ValueError(f"{OWNER}: give --local-steps or --local-epochs, not both")
         if not re.fullmatch(r"[A-Za-z0-9.-]+:[0-9]{1,5}", self.address):
@@ -59,6 +58,14 @@ class DeployOptions:
         for name in names:
             if getattr(self, name) is not None:
                 raise ValueError(f"{OWNER}: {option(name)} {why}")
+
+    def least_clients(self, asked: int) -> int:
+        """Return how many of the sites that a round asks must answer: all but one, unless the user says otherwise."""
+        return checks.whole(OWNER, "--min-clients", self.min_clients or max(1, asked - 1), at_most=asked)
+
+    def usual_config(self, eval_every: int) -> dict[str, Any]:
+        """Return the last values of every app's configuration."""
+        return {"eval-every": eval_every, "seed": self.seed, "patience": 600.0, "timeout": 3600.0, "results": "results"}
 
 
 def option(name: str) -> str:

@@ -42,8 +42,15 @@ def check_address(address: str, root_certificates: Path | None) -> str | None:
                     "site: the coordinator speaks TLS; give --root-certificates and --key instead of --insecure"
                 )
     except OSError as error:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise ValueError(
+                f"site: the coordinator's certificate is not one of {root_certificates}, or is for another host: "
+                f"{error.verify_message}"
+            ) from None
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-            raise ValueError(_of_tls(error, root_certificates)) from None
+            raise ValueError(
+                "site: the coordinator does not speak TLS; both sides need certificates, or --insecure on both"
+            ) from None
         return f"{address} does not answer yet ({error.strerror or error})"
     return None
 
@@ -73,12 +80,3 @@ def _context(root_certificates: Path) -> ssl.SSLContext:
         raise ValueError(
             f"site: --root-certificates: {root_certificates} is not a certificate; the coordinator's ca.pem is wanted"
         ) from None
-
-
-def _of_tls(error: ssl.SSLError, root_certificates: Path | None) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"site: the coordinator's certificate is not one of {root_certificates}, or is for another host: "
-            f"{error.verify_message}"
-        )
-    return "site: the coordinator does not speak TLS; both sides need certificates, or --insecure on both"

@@ -42,13 +42,11 @@ class Rehearsal(NamedTuple):
 
     def distance(self) -> str:
         """Return how far from the optimum it ended, in words."""
-        converged, tol = self.convergence.get("converged"), self.convergence.get("tol")
-        last = self.history.iloc[-1].to_dict() if len(self.history) else {}
-        words = in_words(last) if last else "no certificate"
-        if converged:
-            return f"converged after {self.convergence['rounds']} rounds: {words}"
-        rounds = self.convergence.get("rounds", 0)
-        return f"not converged after {rounds} rounds: {words}" + ("" if tol is None else f"; tol is {tol:g}")
+        last, tol = self.history.iloc[-1].to_dict() if len(self.history) else {}, self.convergence.get("tol")
+        said = f"converged after {self.convergence.get('rounds', 0)} rounds: {in_words(last)}"
+        if self.convergence.get("converged"):
+            return said
+        return f"not {said}" + ("" if tol is None else f"; tol is {tol:g}")
 
 
 def rehearse(
@@ -62,9 +60,8 @@ def rehearse(
     sites = _nodes(config["sites"], [Path(file).resolve() for file in files])
     _check_columns(files)
     if {"eval-every", "rounds"} <= config.keys():
-        config["eval-every"] = max(
-            1, min(config["eval-every"], config["rounds"] // 2)
-        )  # twice, to see the objective fall
+        # twice, to see the objective fall
+        config["eval-every"] = max(1, min(config["eval-every"], config["rounds"] // 2))
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) if results is None else results
         config |= {"results": str(place), "patience": 0.0}
@@ -100,7 +97,7 @@ def _history(file: Path) -> pd.DataFrame:
 
 
 def _nodes(sites: str | int, files: list[Path]) -> dict[str, dict[str, Any]]:
-    """The node configuration of every site."""
+    """The node configuration of every site: as at a real one, with the policy beside its file, and without a record."""
     if isinstance(sites, int):
         if files:
             raise ValueError("rehearse: the sites of this app make their data themselves; leave out --data")
@@ -112,13 +109,8 @@ def _nodes(sites: str | int, files: list[Path]) -> dict[str, dict[str, Any]]:
             f"them; got {len(files)}"
         )
     files = files * len(names) if len(files) == 1 else files
-    return {name: _node(file) for name, file in zip(names, files, strict=True)}
-
-
-def _node(file: Path) -> dict[str, Any]:
-    """As at a real site, with the policy that lies beside the file, and without a record."""
-    policy = policy_beside(file)
-    return {"data": str(file), **({} if policy is None else {"policy": str(policy)})}
+    values = {name: {"data": file, "policy": policy_beside(file)} for name, file in zip(names, files, strict=True)}
+    return {name: {n: str(path) for n, path in node.items() if path is not None} for name, node in values.items()}
 
 
 def _check_columns(files: Sequence[Path]) -> None:

@@ -20,11 +20,10 @@ from fedlocal.flower.site.app import SiteApp
 from fedlocal.flower.site.policy import FILE as POLICY_FILE
 from fedlocal.flower.site.policy import Refused
 from fedlocal.flower.site.site import site_name
-from fedlocal.flower.site.site_process import run_site
+from fedlocal.flower.site.site_process import Answer, run_site
 
 log = logging.getLogger("fedlocal")
 Say = Callable[..., None]
-Answer = Callable[[Message, Context], Message]
 PAUSE = 10.0  # seconds before a site that was refused tries again
 INTERRUPTED = 130
 MARGIN = 2.0  # effective rows at the start, as a multiple of fewest_rows, below which the site is warned
@@ -57,9 +56,8 @@ class Connection:
             )
         check_files(self.root_certificates, self.key)
         safe = ["--insecure"] if self.insecure else ["--root-certificates", str(self.root_certificates)]
-        return ["--superlink", self.superlink, *safe] + (
-            ["--auth-supernode-private-key", str(self.key)] if self.key else []
-        )
+        key = ["--auth-supernode-private-key", str(self.key)] if self.key else []
+        return ["--superlink", self.superlink, *safe, *key]
 
 
 def node_config(values: dict[str, str | int]) -> str:
@@ -68,20 +66,18 @@ def node_config(values: dict[str, str | int]) -> str:
     >>> node_config({"site": "a", "data": "/a folder/x.csv", "partition-id": 3})
     'site="a" data="/a folder/x.csv" partition-id=3'
     """
-    return " ".join(
-        f"{name}={value if isinstance(value, int) else _quoted(name, value)}" for name, value in values.items()
-    )
+    return " ".join(f"{name}={_quoted(name, value)}" for name, value in values.items())
 
 
-def _quoted(name: str, value: str) -> str:
-    if "'" not in value:
-        basic = '"' not in value and "\\" not in value
-        return f'"{value}"' if basic else f"'{value}'"
-    if '"' in value or "\\" in value:
+def _quoted(name: str, value: str | int) -> str:
+    if isinstance(value, int):
+        return str(value)
+    literal = '"' in value or "\\" in value
+    if literal and "'" in value:
         raise ValueError(
             f"site: {name} may not have both kinds of quotation marks, or one and a backslash, got {value!r}"
         )
-    return f'"{value}"'
+    return f"'{value}'" if literal else f'"{value}"'
 
 
 def node_values(
@@ -204,9 +200,8 @@ def shown(app: Answer, say: Say) -> Answer:
         began, what = time.monotonic(), f"{site_name(context)}: {question(message)}"
         say(f"{what} ...")
         reply = app(message, context)
-        said = (
-            f"not answered: {clean(reply.error.reason)}" if reply.has_error() else f"{time.monotonic() - began:.1f} s"
-        )
+        took = f"{time.monotonic() - began:.1f} s"
+        said = f"not answered: {clean(reply.error.reason)}" if reply.has_error() else took
         say(f"{what}: {said}")
         return reply
 

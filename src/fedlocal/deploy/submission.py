@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import httpx
 
-from fedlocal.deploy.coordinator.nodes import HOME, LocalConnection, read_connection
+from fedlocal.deploy.coordinator.nodes import HOME, read_connection
 from fedlocal.deploy.folder import run_config
 from fedlocal.flower._flwr import submission as flwr
 
@@ -22,7 +22,12 @@ def start(folder: Path, changes: list[str], say: Say, show: Say) -> int:
     """Run the app with these changes of its configuration; return 0 if it completed, 1 if it failed, 130 if interrupted here."""
     connection, here = read_connection(Path.cwd()), Path.cwd()
     values = _changes(folder, changes)
-    client = _client(connection)
+    client = flwr.ControlHttpClient.from_server_address(
+        server_address=connection.address,
+        insecure=connection.root is None,
+        root_certificates=None if connection.root is None else connection.root.read_bytes(),
+        interceptors=[flwr.RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+    )
     try:
         fab = flwr.build_fab_from_disk(folder.resolve())
         proto = flwr.fab_to_proto(flwr.Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
@@ -39,7 +44,6 @@ def start(folder: Path, changes: list[str], say: Say, show: Say) -> int:
 
 
 def _changes(folder: Path, changes: list[str]) -> dict[str, str | int | float | bool]:
-    """The changes of an app's configuration, by name."""
     try:
         if not all(re.fullmatch(rf"({PAIR}\s*)+", text.strip()) for text in changes):
             raise ValueError
@@ -74,19 +78,9 @@ def _follow(client: flwr.ControlHttpClient, run: int, here: Path, say: Say, show
 
 
 def _end(client: flwr.ControlHttpClient, run: int) -> flwr.RunStatus:
-    """Return how the run ended."""
     while True:
         status = client.ListRuns(flwr.ListRunsRequest(run_id=run)).run_dict[run].status
         if status.status == flwr.Status.FINISHED:
             return status
         for _ in client.StreamLogs(flwr.StreamLogsRequest(run_id=run)):  # ends when the run has ended
             pass
-
-
-def _client(connection: LocalConnection) -> flwr.ControlHttpClient:
-    return flwr.ControlHttpClient.from_server_address(
-        server_address=connection.address,
-        insecure=connection.root is None,
-        root_certificates=None if connection.root is None else connection.root.read_bytes(),
-        interceptors=[flwr.RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-    )

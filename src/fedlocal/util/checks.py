@@ -34,12 +34,9 @@ def number(
     except (TypeError, ValueError):
         raise TypeError(f"{owner}: {name} must be {wanted}, got {value!r}") from None
     fine = np.isfinite(array)
-    if above is not None:
-        fine &= array > above
-    if at_most is not None:
-        fine &= array <= at_most
-    if at_least is not None:
-        fine &= array >= at_least
+    for limit, is_inside in ((above, np.greater), (at_most, np.less_equal), (at_least, np.greater_equal)):
+        if limit is not None:
+            fine &= is_inside(array, limit)
     if not fine.all():
         raise ValueError(f"{owner}: {name} must be {wanted}, got {value if array.ndim == 0 else array[~fine][0]}")
     return float(array) if array.ndim == 0 and not isinstance(value, jax.Array) else value

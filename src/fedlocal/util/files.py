@@ -2,9 +2,11 @@
 
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -19,6 +21,18 @@ def check_writable(path: Path, instead: str) -> None:
     """Raise the OSError that `write_atomically` would raise, before the work begins; `instead` says what would work."""
     with _naming(path, f"; {instead}"), _temporary(path) as temporary:
         temporary.touch()
+
+
+def lock(file: Any, otherwise: str) -> None:
+    """Lock an open file until it is closed; raise ValueError(otherwise) if another process has. On Windows do nothing."""
+    if sys.platform == "win32":
+        return
+    import fcntl  # not on Windows
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise ValueError(otherwise) from None
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -31,9 +30,7 @@ class ProgressBar:
         """Set how much is done, and the note beside the bar."""
         self.progress.update(self.task, completed=done, note=note)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.timer.cancel()
         self.timer.join()
         if self.progress.live.is_started:

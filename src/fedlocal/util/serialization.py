@@ -35,8 +35,7 @@ def from_arrays(arrays: dict[str, np.ndarray], like: Any) -> Any:
 def to_bytes(tree: Any) -> bytes:
     """Return a pytree as bytes (NumPy's npz, without pickle)."""
     buffer = io.BytesIO()
-    arrays = to_arrays(tree)
-    np.savez(buffer, allow_pickle=False, **arrays)  # pyright: ignore[reportArgumentType]
+    np.savez(buffer, allow_pickle=False, **to_arrays(tree))  # pyright: ignore[reportArgumentType]
     return buffer.getvalue()
 
 

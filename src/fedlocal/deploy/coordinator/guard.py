@@ -56,28 +56,23 @@ class SitesOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await send({"type": "websocket.close"})
-            return
+            return await send({"type": "websocket.close"})
         path = scope["path"]
         plain = scope.get("raw_path") in (None, path.encode())  # nothing in it is encoded
         if scope["method"] != "POST" or path not in FLEET or not plain:
-            await _refuse(send, 404, "Not Found")
-            return
+            return await _refuse(send, 404, "Not Found")
         body = await _body(scope, receive)
         if body is None:
-            await _refuse(send, 413, f"a request may have {LARGEST_BODY} bytes")
-            return
+            return await _refuse(send, 413, f"a request may have {LARGEST_BODY} bytes")
         try:
             request = FLEET[path].FromString(body)
         except DecodeError:
-            await _refuse(send, 400, "the request cannot be read")
-            return
+            return await _refuse(send, 400, "the request cannot be read")
         if why := self._objection(request):
-            await _refuse(send, 403, why)
-            return
+            return await _refuse(send, 403, why)
         if isinstance(request, flwr.PullMessagesRequest):
             send = self._noting(request.node.node_id, send)
-        await self.app(_plain_scope(scope), _again(body, receive), send)
+        return await self.app(_plain_scope(scope), _again(body, receive), send)
 
     def _objection(self, request: Any) -> str | None:
         """Why a node may not ask this. That it is the node it says it is, Flower checks afterwards."""

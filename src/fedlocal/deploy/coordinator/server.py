@@ -34,6 +34,7 @@ EVERYWHERE = "0.0.0.0"
 CONTROL_PORT = 9093
 KEY_SECONDS = 3.0  # between two looks for new keys
 END_SECONDS = 3  # for requests that are being answered when the coordinator ends
+CERTIFICATE_FILES = ("ca.pem", "server.pem", "server.key")
 DATABASE, NODES = "superlink.db", "nodes.json"
 log = logging.getLogger("fedlocal")
 
@@ -66,16 +67,11 @@ class Listeners:
         listeners.check_files()
         return listeners
 
-    @property
-    def root(self) -> Path | None:
-        """The certificate of the authority."""
-        return None if self.keys is None else self.keys / "ca.pem"
-
     def check_files(self) -> None:
         """Refuse a folder without the coordinator's certificate, or with one that is not for this machine, too."""
         if self.keys is None:
             return
-        for name in ("ca.pem", "server.pem", "server.key"):
+        for name in CERTIFICATE_FILES:
             if not (self.keys / name).is_file():
                 raise ValueError(f"coordinator: --keys: there is no file {self.keys / name}; `fedlocal keys` makes it")
         certificate = x509.load_pem_x509_certificate((self.keys / "server.pem").read_bytes())
@@ -91,17 +87,14 @@ class Listeners:
                 self.keys / "ca.key",
             )
 
-    def listen(self) -> tuple[socket.socket, socket.socket]:
-        """The sockets: for sites, and for the operator."""
-        return _listen("--port", self.host, self.port), _listen("--control-port", LOOPBACK, self.control_port)
-
 
 def run(folder: Path, listeners: Listeners) -> int:
     """Serve until Ctrl-C; an exit code. What is kept is kept in the working folder."""
     configure_logging()
     here, sites = Path.cwd(), site_names_of(folder)
     _prepare_environment(here, listeners)
-    sockets = listeners.listen()
+    for_sites = _listen("--port", listeners.host, listeners.port)
+    sockets = (for_sites, _listen("--control-port", LOOPBACK, listeners.control_port))
     application = _application(here / DATABASE, listeners)
     registration = None
     if listeners.keys is None:
@@ -110,7 +103,8 @@ def run(folder: Path, listeners: Listeners) -> int:
         state = application.state.linkstate_factory.state()
         registration = Registration(state, listeners.keys, sites, here / NODES)
         registration.update()
-    write_connection(here, f"{LOOPBACK}:{listeners.control_port}", listeners.root)
+    root = None if listeners.keys is None else listeners.keys / "ca.pem"
+    write_connection(here, f"{LOOPBACK}:{listeners.control_port}", root)
     return asyncio.run(_serve(application, listeners, sockets, registration))
 
 
@@ -130,18 +124,15 @@ def _prepare_environment(here: Path, listeners: Listeners) -> None:
 
 def _application(database: Path, listeners: Listeners) -> FastAPI:
     """Flower's application. Its own programs find it at the operator's listener."""
-    paths = [
-        None if listeners.keys is None else listeners.keys / name for name in ("ca.pem", "server.pem", "server.key")
-    ]
-    files = [None if path is None else str(path) for path in paths]
-    certificates = None if listeners.keys is None else tuple(path.read_bytes() for path in paths if path)
+    paths = [] if listeners.keys is None else [listeners.keys / name for name in CERTIFICATE_FILES]
+    authority, certificate, key = map(str, paths) if paths else (None, None, None)
     config = flwr.SuperLinkLifespanConfig(
         control_address=f"{LOOPBACK}:0",  # of a gRPC server that is never started
         health_server_address=None,
         host=LOOPBACK,
         port=listeners.control_port,
         insecure=listeners.keys is None,
-        certificates=certificates,  # pyright: ignore[reportArgumentType]
+        certificates=tuple(path.read_bytes() for path in paths) or None,  # pyright: ignore[reportArgumentType]
         superexec_auth_secret=None,
         authn_plugin=flwr.load_control_authn_plugin(),
         event_log_plugin=None,
@@ -152,9 +143,9 @@ def _application(database: Path, listeners: Listeners) -> FastAPI:
         fleet_api_type=flwr.TRANSPORT_TYPE_GRPC_RERE,
         fleet_api_address=None,
         simulation=False,
-        ssl_ca_certfile=files[0],
-        ssl_certfile=files[1],
-        ssl_keyfile=files[2],
+        ssl_ca_certfile=authority,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
         database=str(database),
         isolation=flwr.ISOLATION_MODE_SUBPROCESS,
         runtime_dependency_install=False,

@@ -1,7 +1,7 @@
 """A site's process, in place of Flower's own, which loads code that comes with a message."""
 
 # ruff: noqa: F401  (other modules use these names from here)
-from flwr.common.constant import ErrorCode, SubStatus
+from flwr.common.constant import SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender

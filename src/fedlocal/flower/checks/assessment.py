@@ -128,28 +128,19 @@ def unlike_the_others(assessed: Mapping[str, Assessment]) -> dict[str, str]:
     """Return the sites whose loss is of another kind than most sites', or beyond comparison, and why."""
     wrong: dict[str, str] = {}
     kinds = {site: (own.kind, own.numbers.get("l2")) for site, own in assessed.items() if own.kind is not None}
+    counts = Counter(name for own in assessed.values() for name in own.numbers if name not in SUMS)
     usual, count = Counter(kinds.values()).most_common(1)[0] if kinds else ((None, None), 0)
     for site, own in assessed.items():
-        kind = kinds.get(site, usual)
+        kind, loss = kinds.get(site, usual), own.numbers["loss"]
         others = [abs(other.numbers["loss"]) for name, other in assessed.items() if name != site]
-        missing = _missing(site, assessed)
+        missing = sorted(n for n, given in counts.items() if 2 * given > len(assessed) and n not in own.numbers)
         if 2 * count > len(kinds) and kind != usual:
-            wrong[site] = (
-                f"its loss is of kind {kind[0]!r} with l2 = {kind[1]}; most have {usual[0]!r} with l2 = {usual[1]}"
-            )
+            wrong[site] = "its loss is of kind {!r} with l2 = {}; most have {!r} with l2 = {}".format(*kind, *usual)
         elif missing:
             wrong[site] = f"it gives no {missing[0]}, which most sites give"
-        elif others and abs(own.numbers["loss"]) > BEYOND * max(float(np.median(others)), ROUNDING):
-            wrong[site] = (
-                f"its loss is {own.numbers['loss']:.6g}; the median of the other sites' is {np.median(others):.6g}"
-            )
+        elif others and abs(loss) > BEYOND * max(float(np.median(others)), ROUNDING):
+            wrong[site] = f"its loss is {loss:.6g}; the median of the other sites' is {np.median(others):.6g}"
     return wrong
-
-
-def _missing(site: str, assessed: Mapping[str, Assessment]) -> list[str]:
-    """Return the names of numbers that most sites give and this one does not, but for those of a certificate."""
-    counts = Counter(name for own in assessed.values() for name in own.numbers if name not in SUMS)
-    return sorted(n for n, count in counts.items() if 2 * count > len(assessed) and n not in assessed[site].numbers)
 
 
 def _check_inside(name: str, value: float, low: float, high: float, size: float) -> None:

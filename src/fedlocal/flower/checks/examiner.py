@@ -1,7 +1,6 @@
 """Examiner: checks every reply against what is known of the site that sent it, and against the others' replies."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from flwr.app import Message
@@ -9,15 +8,17 @@ from flwr.app import Message
 from fedlocal.flower.checks.assessment import Assessment, unlike_the_others
 from fedlocal.flower.checks.limits import Limits
 from fedlocal.flower.checks.repetitions import Repetitions
-from fedlocal.flower.checks.replies import BEYOND, IDLE, SUSPICIOUS, Check, ExpectedReply, SortedReplies, compared
+from fedlocal.flower.checks.replies import BEYOND, IDLE, SUSPICIOUS, Asked, SortedReplies, compared
 from fedlocal.flower.coordinator.run_log import EventLog
 from fedlocal.flower.coordinator.schedule import Schedule
 from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.coordinator.site_registry import KnownSites
 from fedlocal.flower.messages import records
+from fedlocal.flower.messages.records import EXAMPLES, WEIGHT
 from fedlocal.flower.messages.serialization import Payload
 
-Asked = Sequence[tuple[Message, str]]  # messages and the sites they went to, in the order of the clients
+SAME = 1e-9  # relative; between a number that a site computed and the same number computed here
+LARGEST = 1e100  # of a number in an evaluation
 
 
 class Examiner:
@@ -34,52 +35,78 @@ class Examiner:
         self.coordinator, self.schedule, self.sites, self.events = coordinator, schedule, sites, events
         self.limits, self.repetitions = Limits(coordinator, sites.bounds), Repetitions(coordinator)
         self.assessments: dict[str, Assessment] = {}  # what sites said of the model in the last evaluation
+        self._numbers: dict[int, dict[str, float]] = {}  # that follow from a number of steps at the present state
         self._said: set[tuple[str, str]] = set()  # of which sites something was said, and about what
 
     def sort(self, replies: Iterable[Message], asked: Asked, is_train: bool) -> SortedReplies:
         """Sort the replies to the messages of a round (`is_train`) or of an evaluation."""
-        sites = {message.metadata.message_id: site for message, site in asked}
         if is_train:
             self.repetitions.follow_state()
-            of_steps = {count: self.limits.numbers(count) for count in {self._steps(site) for site in sites.values()}}
-            numbers = {site: of_steps[self._steps(site)] for site in sites.values()}
-            expected = self._expected(self._check_answer, numbers)
+            self._numbers = {count: self.limits.numbers(count) for count in {self._steps(site) for _, site in asked}}
         else:
             self.assessments = {}
-            expected = self._expected(self._check_assessment, {})
-        answers = SortedReplies.of(replies, sites, expected, is_train)
-        for site, why in answers.bad.items():
+        answers = SortedReplies.of(replies, asked, self._check_answer if is_train else self._check_assessment)
+        for site, why in {**answers.bad, **dict.fromkeys(answers.silent, "no answer in time")}.items():
             self._report(site, f"{why}; left out")
-        for site in answers.silent:
-            self._report(site, "no answer in time; left out")
-        return replace(answers, good=self._compared(answers.good) if is_train else self._believed(answers.good))
+        return answers._replace(good=self._compared(answers.good) if is_train else self._believed(answers.good))
 
     def conjugates(self, replies: Iterable[Message], asked: Asked, factors: Mapping[str, float]) -> dict[str, float]:
         """Return the mean conjugates in the replies to the second question of an evaluation, as far as they can be true."""
+        found: dict[str, float] = {}
 
         def check(site: str, reply: Message) -> None:
-            found = records.only_metrics(reply.content)["conjugate"]
+            conjugate = self._evaluated(site, reply, "conjugate")
             x, moments = self.coordinator.solution(), self.sites.second_moments(site)
-            self.assessments[site].check_conjugate(x, moments, factors, found)
+            self.assessments[site].check_conjugate(x, moments, factors, conjugate)
+            found[site] = conjugate
 
-        sites = {message.metadata.message_id: site for message, site in asked}
-        answers = SortedReplies.of(replies, sites, self._expected(check, {}, "conjugate"), False)
+        answers = SortedReplies.of(replies, asked, check)
         for site, why in {**answers.bad, **dict.fromkeys(answers.silent, "no answer in time")}.items():
             self._report(site, f"no duality gap, for {why}")
-        return {site: records.only_metrics(reply.content)["conjugate"] for site, reply in answers.good.items()}
+        return {site: found[site] for site in answers.good}
 
-    def _expected(
-        self, check: Check, numbers: Mapping[str, Mapping[str, float]], wanted: str = "loss"
-    ) -> ExpectedReply:
-        server, weights, rows = self.coordinator, self.schedule.weights, self.sites.registry.examples
-        return ExpectedReply(server.done, server.digest, weights, server.serializer, rows, check, numbers, wanted)
+    def _sent_numbers(self, site: str, reply: Message) -> dict[str, float]:
+        """Return the numbers of a reply that has no error, and the rows and the weight that the site connected with."""
+        if reply.has_error():
+            raise ValueError(f"failed: {reply.error.reason}")
+        numbers = records.only_metrics(reply.content)
+        examples, weight = numbers.pop(EXAMPLES, None), numbers.pop(WEIGHT, None)
+        rows = self.sites.registry.examples.get(site)
+        if type(examples) is not int or examples != rows:
+            raise ValueError(f"{EXAMPLES} is {examples!r}; it connected with {rows}")
+        if weight != (examples if self.schedule.weights == "examples" else 1):
+            raise ValueError(f"{WEIGHT} is {weight!r}")
+        return numbers
+
+    def _evaluated(self, site: str, reply: Message, wanted: str) -> float:
+        """Return the number that an evaluation asks for, from a reply whose numbers are finite and not too large."""
+        numbers = self._sent_numbers(site, reply)
+        wrong = [name for name, value in numbers.items() if not np.isfinite(value)]
+        if wrong:
+            raise ValueError(f"its {wrong[0]} is {numbers[wrong[0]]}")
+        if wanted not in numbers:
+            raise ValueError(f"it gives no {wanted}")
+        large = [name for name, value in numbers.items() if abs(value) > LARGEST]
+        if large:
+            raise ValueError(f"its {large[0]} is {numbers[large[0]]:g}")
+        return numbers[wanted]
 
     def _steps(self, site: str) -> int:
-        return self.schedule.steps(self.sites.registry.names.index(site), self.sites.rows(site))
+        return self.schedule.steps(self.sites.registry.names.index(site), self.sites.registry.examples[site])
 
     def _check_answer(self, site: str, reply: Message) -> None:
-        """Refuse an old answer under a new label, and one beyond what the site's data allow."""
+        """Refuse an answer to another question, an old one under a new label, and one beyond what the site's data allow."""
+        server, numbers, config = self.coordinator, self._sent_numbers(site, reply), records.only_config(reply.content)
+        for name, wanted in {"round": server.done, "method": server.digest, "site": site}.items():
+            if config.get(name) != wanted:
+                raise ValueError(f"answered for {name} {config.get(name)!r} instead of {wanted!r}")
         arrays = records.only_arrays(reply.content)
+        given = {name: value for name, value in numbers.items() if name in server.serializer.numbers}
+        server.serializer.check(Payload(arrays, given))
+        for name, wanted in self._numbers[self._steps(site)].items():
+            if abs(given[name] - wanted) > SAME * max(abs(wanted), 1e-300):
+                raise ValueError(f"{name} is {given[name]!r}; {wanted!r} follows from its steps")
+            next(iter(reply.content.metric_records.values()))[name] = wanted
         if self.repetitions.is_repeated(site, arrays):
             if self.repetitions.are_impossible(self._steps(site)):
                 raise ValueError("the same answer as before, though it was asked something else")
@@ -88,11 +115,12 @@ class Examiner:
 
     def _moments_of_any_batch(self, site: str) -> np.ndarray | None:
         """At least the mean squares of the scaled columns in any minibatch: a few rows may make up the sum over all."""
-        moments, rows = self.sites.second_moments(site), self.sites.rows(site)
+        moments, rows = self.sites.second_moments(site), self.sites.registry.examples[site]
         return None if moments is None else moments * rows / self.schedule.smallest_batch(rows)
 
     def _check_assessment(self, site: str, reply: Message) -> None:
         """Refuse what cannot be true of the site's data, and remember what it says."""
+        self._evaluated(site, reply, "loss")
         x, moments = self.coordinator.solution(), self.sites.second_moments(site)
         said = Assessment.read(reply, x)
         if said.gradient is not None:

@@ -33,9 +33,9 @@ class Limits:
     """Computes, for a number of local steps, the numbers in a reply and how far its arrays can be from what was sent."""
 
     def __init__(self, coordinator: Coordinator, bounds: LossBounds | None):
-        self.coordinator, self.bounds = coordinator, bounds
-        x0 = coordinator.x0
-        self.linear = isinstance(x0, Mapping) and set(x0) <= {"weights", "intercept"} and np.ndim(x0["weights"]) == 1
+        self.coordinator, x0 = coordinator, coordinator.x0
+        linear = isinstance(x0, Mapping) and set(x0) <= {"weights", "intercept"} and np.ndim(x0["weights"]) == 1
+        self.slope, self.l2 = (None, 0.0) if bounds is None or not linear else (bounds.slope, bounds.l2)
         with coordinator.precision():
             first = jax.eval_shape(lambda x: first_client(coordinator.method, x), x0)
         self.stays = isinstance(first, GradientSum)  # clients add up gradients at one point
@@ -54,9 +54,7 @@ class Limits:
 
         `second_moments` are at least the mean squares of the columns over the rows of every step.
         """
-        if self.bounds is None or self.bounds.slope is None or second_moments is None:
-            return
-        if not self.linear or not self.bounded:
+        if self.slope is None or second_moments is None or not self.bounded:
             return
         (still, points), reach = self._state(steps, 0.0), self._reach_of(steps)
         sizes = self.gradient_sizes(points, second_moments, steps)
@@ -73,7 +71,7 @@ class Limits:
 
     def check_gradient(self, gradient: Params, second_moments: np.ndarray | None) -> None:
         """Raise ValueError if a gradient at the model is beyond what a site's moments allow."""
-        if self.bounds is None or self.bounds.slope is None or second_moments is None or not self.linear:
+        if self.slope is None or second_moments is None:
             return
         points = jax.tree.map(np.abs, self.coordinator.solution())
         for part, size in self.gradient_sizes(points, second_moments, 0).items():
@@ -83,15 +81,14 @@ class Limits:
 
     def gradient_sizes(self, points: Params, second_moments: np.ndarray, steps: int) -> dict[str, Any]:
         """Return the largest gradient of each column in so many local steps; `points` has |x| on the way without gradients."""
-        assert self.bounds is not None
-        assert self.bounds.slope is not None
-        sizes: dict[str, Any] = {"weights": self.bounds.slope * np.sqrt(second_moments)}
-        if self.bounds.l2:
-            grows = 0.0 if self.stays or not steps else self.bounds.l2 * steps * max(self._reach_of(1).values())
+        assert self.slope is not None
+        sizes: dict[str, Any] = {"weights": self.slope * np.sqrt(second_moments)}
+        if self.l2:
+            grows = 0.0 if self.stays or not steps else self.l2 * steps * max(self._reach_of(1).values())
             growth = np.exp(min(grows, MOST_GROWTH))
-            sizes["weights"] = (sizes["weights"] + self.bounds.l2 * points["weights"]) * growth
+            sizes["weights"] = (sizes["weights"] + self.l2 * points["weights"]) * growth
         if "intercept" in points:
-            sizes["intercept"] = self.bounds.slope
+            sizes["intercept"] = self.slope
         return sizes
 
     def _reach_of(self, steps: int) -> dict[str, float]:

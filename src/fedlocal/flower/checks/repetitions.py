@@ -9,13 +9,10 @@ Clients that only add up gradients return the state itself beside them; in dual 
 where gradients are taken and not on the dual state, y <- y - eta g(prox(y)), which keeps two states apart while eta L < 1.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal.core.regularizer import Separable
 from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.messages.serialization import Payload
 from fedlocal.flower.site.site import state_of
@@ -26,20 +23,14 @@ CLOSE = 1e-6  # relative; states of which the same answer is no wonder
 FASTEST = 0.2  # contraction of a local step; a faster one takes a condition number below 1.25
 
 
-class AskedState(NamedTuple):
-    """A state that sites were asked at."""
-
-    state: str  # its hash
-    travelled: float  # how far the run had come: the sum of the largest changes of its states
-
-
 class Repetitions:
     """Remembers each site's answers, each with the state that it was to."""
 
     def __init__(self, coordinator: Coordinator):
         self.coordinator, self.keeps_start = coordinator, _keeps_start(coordinator)
-        self._answers: dict[str, dict[str, AskedState]] = {}
-        self._present = AskedState("", 0.0)
+        # a state that sites were asked at: its hash, and how far the run had come, the sum of its states' largest changes
+        self._present = ("", 0.0)
+        self._answers: dict[str, dict[str, tuple[str, float]]] = {}  # of each site, with the state that each was to
         self._arrays: dict[str, np.ndarray] = {}
 
     def follow_state(self) -> None:
@@ -48,23 +39,18 @@ class Repetitions:
         moved = max(
             (float(np.max(np.abs(a - before[name]), initial=0.0)) for name, a in arrays.items() if before), default=0
         )
-        self._present, self._arrays = AskedState(state_of(arrays), self._present.travelled + moved), arrays
+        self._present, self._arrays = (state_of(arrays), self._present[1] + moved), arrays
 
     def is_repeated(self, site: str, answer: dict[str, np.ndarray]) -> bool:
         """Return True if the site gave this answer before to a state that is not close to the present one."""
-        first = self._answers.setdefault(site, {}).setdefault(state_of(answer), self._present)
+        state, travelled = self._answers.setdefault(site, {}).setdefault(state_of(answer), self._present)
         size = 1 + max(float(np.max(np.abs(a), initial=0.0)) for a in self._arrays.values())
-        return first.state != self._present.state and self._present.travelled - first.travelled > CLOSE * size
+        return state != self._present[0] and self._present[1] - travelled > CLOSE * size
 
     def are_impossible(self, steps: int) -> bool:
         """Return True if no honest client repeats itself after so many local steps from different states."""
         precision = max(np.finfo(a.dtype).eps for a in self._arrays.values())
         return self.keeps_start is True or (self.keeps_start is None and FASTEST**steps > precision)
-
-
-def _is_injective(psi: Separable) -> bool:
-    """Return True if prox(x) = clip(soft(x, t l1) / (1 + t l2), lower, upper) neither shrinks to zero nor clips."""
-    return not (np.any(psi.l1) or np.any(np.isfinite(psi.lower)) or np.any(np.isfinite(psi.upper)))
 
 
 def _keeps_start(coordinator: Coordinator) -> bool | None:
@@ -76,7 +62,10 @@ def _keeps_start(coordinator: Coordinator) -> bool | None:
         affine = method.affine(1)
         if affine is not None:
             found = affine.proximal
-            return None if found is None or found.dual or not found.on_clients or _is_injective(found.psi) else False
+            if found is None or found.dual or not found.on_clients:
+                return None
+            psi = found.psi  # prox(x) = clip(soft(x, t l1) / (1 + t l2), lower, upper) may shrink to zero, or clip
+            return False if any(map(np.any, (psi.l1, np.isfinite(psi.lower), np.isfinite(psi.upper)))) else None
         # another method: does a client that meets no gradients answer with what it was sent?
         rng = np.random.default_rng(0)
         arrays = {n: rng.uniform(0.1, 0.9, a.shape).astype(a.dtype) for n, a in coordinator.payload.arrays.items()}

@@ -1,18 +1,17 @@
 """SiteMoments: what sites say of their columns before the first round, checked, compared and merged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedlocal.data.moments import Moments, Scaling
 from fedlocal.flower._flwr.messages import ErrorCode
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.grids import PollingGrid
-from fedlocal.flower.messages.records import CONFIG
 
 LARGEST = 1e150  # of a mean or deviation: squares of larger numbers overflow
 FAR = 5.0  # deviations between a site's mean and that of the others
@@ -45,13 +44,11 @@ class SiteMoments:
         self, grid: Grid, nodes: Mapping[str, int], rows: Mapping[str, int], width: int | None, timeout: float
     ) -> News:
         """Ask these sites for moments of `width` columns, or of as many as most of them have; return what went wrong."""
-        replies = ask_all(grid, nodes, {site: {"moments": True} for site in nodes}, timeout)
-        news: News = []
-        for site, reply in replies.items():
-            try:
-                self.of[site] = _checked(reply, rows[site])
-            except Exception as error:  # whatever is wrong with what another machine sent
-                news.append((site, f"no moments: {error}; left out"))
+
+        def keep(site: str, reply: Message) -> None:
+            self.of[site] = _checked(reply, rows[site])
+
+        news = ask_all(grid, nodes, {site: {"moments": True} for site in nodes}, timeout, keep)
         widths = [moments.mean.size for moments in self.of.values()]
         if width is None and widths:
             width = max(widths, key=widths.count)
@@ -66,33 +63,26 @@ class SiteMoments:
             self.total = Moments.merged([self.of[site] for site in self.included])
 
     def ask_curvature(
-        self,
-        grid: Grid,
-        nodes: Mapping[str, int],
-        rows: Mapping[str, int],
-        bounds: LossBounds | None,
-        timeout: float,
+        self, grid: Grid, nodes: Mapping[str, int], rows: Mapping[str, int], bounds: LossBounds | None, timeout: float
     ) -> News:
         """Ask for the largest curvature of each site's loss.
 
         It is at most the trace of the second moments times the curvature of a row's loss: a larger claim is refused.
         """
+
+        def keep(site: str, reply: Message) -> None:
+            found = records.only_metrics(reply.content).get("curvature")
+            if not isinstance(found, float) or not 0 < found < LARGEST:
+                raise ValueError(f"it is {found!r}")
+            if bounds is not None and self.total is not None:
+                trace = 1 + float(np.sum(self.second_moments(site, rows[site])))
+                most = bounds.curvature * trace + bounds.l2
+                if found > most * (1 + 1e-6):
+                    raise ValueError(f"it is {found:.3g}, and its moments allow for {most:.3g}")
+            self.curvature[site] = found
+
         questions = {site: {"curvature": True, **self.to_config(site)} for site in nodes}
-        news: News = []
-        for site, reply in ask_all(grid, nodes, questions, timeout).items():
-            try:
-                found = records.only_metrics(_answer(reply).content).get("curvature")
-                if not isinstance(found, float) or not 0 < found < LARGEST:
-                    raise ValueError(f"it is {found!r}")
-                if bounds is not None and self.total is not None:
-                    trace = 1 + float(np.sum(self.second_moments(site, rows[site])))
-                    most = bounds.curvature * trace + bounds.l2
-                    if found > most * (1 + 1e-6):
-                        raise ValueError(f"it is {found:.3g}, and its moments allow for {most:.3g}")
-                self.curvature[site] = found
-            except Exception as error:
-                news.append((site, f"no curvature: {error}; left out"))
-        return news
+        return ask_all(grid, nodes, questions, timeout, keep)
 
     def scaling(self) -> Scaling | None:
         """Return what brings columns to common units."""
@@ -127,13 +117,8 @@ class SiteMoments:
             differs = np.sum([_differs(own, other) for other in others], axis=0)  # one false site is no majority
             for j in np.flatnonzero(2 * differs > known).tolist():
                 name = columns[j] if columns else f"column {j + 1}"
-                news.append(
-                    (
-                        site,
-                        f"look at {name}: mean {own.mean[j]:.4g} and deviation {deviation[j]:.4g} here, {rest.mean[j]:.4g} "
-                        f"and {usual[j]:.4g} at the other sites",
-                    )
-                )
+                here = f"mean {own.mean[j]:.4g} and deviation {deviation[j]:.4g} here"
+                news.append((site, f"look at {name}: {here}, {rest.mean[j]:.4g} and {usual[j]:.4g} at the other sites"))
         return news
 
     def odd_curvatures(self) -> News:
@@ -169,19 +154,30 @@ class SiteMoments:
 
 
 def ask_all(
-    grid: Grid, nodes: Mapping[str, int], questions: Mapping[str, dict[str, Any]], timeout: float
-) -> dict[str, Message | None]:
-    """Return the replies of these sites to a question of plain values each, None for those that did not answer."""
-    messages = {
-        site: Message(RecordDict({CONFIG: ConfigRecord(questions[site])}), node, MessageType.QUERY, ttl=timeout + 60)
-        for site, node in sorted(nodes.items())
-    }
-    sent = list(messages.values())
-    received = PollingGrid(grid).receive(
-        sent, timeout, len(sent) - 1
-    )  # one that is silent does not keep the others waiting
+    grid: Grid,
+    nodes: Mapping[str, int],
+    questions: Mapping[str, dict[str, Any]],
+    timeout: float,
+    keep: Callable[[str, Message], None],
+) -> News:
+    """Ask each of these sites a question of plain values, and keep the answers; return which sites gave none, and why."""
+    sent = {site: records.query(node, questions[site], timeout + 60) for site, node in sorted(nodes.items())}
+    enough = len(sent) - 1  # one that is silent does not keep the others waiting
+    received = PollingGrid(grid).receive(sent.values(), timeout, enough)
     replies = {reply.metadata.reply_to_message_id: reply for reply in received}
-    return {site: replies.get(message.metadata.message_id) for site, message in messages.items()}
+    news: News = []
+    for site, message in sent.items():
+        try:
+            reply = replies.get(message.metadata.message_id)
+            if reply is None or (reply.has_error() and reply.error.code in AWAY):
+                raise ValueError("no answer in time")
+            if reply.has_error():
+                raise ValueError(str(reply.error.reason))
+            keep(site, reply)
+        except Exception as error:  # whatever is wrong with what another machine sent
+            asked = next(iter(questions[site]))
+            news.append((site, f"no {asked}: {error}; left out"))
+    return news
 
 
 def _deviation(moments: Moments) -> np.ndarray:
@@ -197,17 +193,8 @@ def _differs(own: Moments, other: Moments) -> np.ndarray:
     return (own.present > 0) & (other.present >= FEW) & (far | wide | narrow)
 
 
-def _answer(reply: Message | None) -> Message:
-    if reply is None or (reply.has_error() and reply.error.code in AWAY):
-        raise ValueError("no answer in time")
-    if reply.has_error():
-        raise ValueError(str(reply.error.reason))
-    return reply
-
-
-def _checked(reply: Message | None, rows: int) -> Moments:
-    """Return the moments in a reply; raise ValueError if they are wrong."""
-    arrays = records.only_arrays(_answer(reply).content)
+def _checked(reply: Message, rows: int) -> Moments:
+    arrays = records.only_arrays(reply.content)
     if set(arrays) != set(Moments._fields) or len({a.shape for a in arrays.values()}) != 1:
         raise ValueError(f"arrays are called {sorted(arrays)}")
     moments = Moments(**{name: np.asarray(a, np.float64) for name, a in arrays.items()})

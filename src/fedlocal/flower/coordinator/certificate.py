@@ -35,14 +35,6 @@ class Means:
     second_moments: np.ndarray | None = None  # (d,) mean of a_j^2, where it is known
 
 
-@dataclass(frozen=True)
-class DualPoint:
-    """How the slopes become a dual point, and the conjugate of Psi there."""
-
-    factors: dict[str, float]  # for the second question: positive, negative, shift
-    conjugate: float  # at least Psi^*
-
-
 def residual(psi: Regularizer, x: Params, means: Means) -> float:
     """||x - prox_psi(x - grad F(x))||."""
     with jax.enable_x64(True):
@@ -50,8 +42,8 @@ def residual(psi: Regularizer, x: Params, means: Means) -> float:
         return float(kkt_residual(psi, x, g))
 
 
-def dual_point(psi: Regularizer, x: Params, means: Means) -> DualPoint | str:
-    """The dual point of the model, or why there is none."""
+def dual_point(psi: Regularizer, x: Params, means: Means) -> tuple[dict[str, float], float] | str:
+    """The factors that make slopes a dual point (positive, negative, shift) and at least Psi^* there, or why there is none."""
     strength = _strength(psi, x)
     if isinstance(strength, str):
         return strength
@@ -73,9 +65,9 @@ def dual_point(psi: Regularizer, x: Params, means: Means) -> DualPoint | str:
         error = change * np.sqrt(means.second_moments)
     size = np.abs(y) + error
     if means.l2 > 0:
-        return DualPoint(factors, float(np.sum(np.maximum(size - strength, 0) ** 2)) / (2 * means.l2))
+        return factors, float(np.sum(np.maximum(size - strength, 0) ** 2)) / (2 * means.l2)
     scale = min(1.0, INSIDE * strength / size.max()) if size.max() > 0 else 1.0
-    return DualPoint({name: scale * value for name, value in factors.items()}, 0.0)
+    return {name: scale * value for name, value in factors.items()}, 0.0
 
 
 def _balanced(means: Means, mean_slope: float) -> tuple[dict[str, float], float] | None:

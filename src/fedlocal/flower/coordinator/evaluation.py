@@ -8,19 +8,20 @@ from typing import Any
 
 import jax
 import numpy as np
-from flwr.app import ConfigRecord, MessageType
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 from fedlocal.core import Params, Regularizer
 from fedlocal.flower.checks.assessment import SUMS, Assessment
 from fedlocal.flower.checks.examiner import Examiner
-from fedlocal.flower.coordinator.certificate import DualPoint, Means, dual_point, residual
-from fedlocal.flower.coordinator.schedule import QuestionWriter
+from fedlocal.flower.coordinator.certificate import Means, dual_point, residual
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.grids import PollingGrid
-from fedlocal.flower.messages.records import WEIGHT
+from fedlocal.flower.messages.records import ARRAYS, CONFIG, WEIGHT
 from fedlocal.flower.site.certificate_sums import CONJUGATE
+from fedlocal.flower.site.question import NUMBER
 from fedlocal.regularizers import Zero
 
+EXTRA_SECONDS = 60.0  # for which Flower keeps a message after the time for its answer is over
 log = logging.getLogger("fedlocal")
 AskConjugates = Callable[[dict[str, float]], dict[str, float]]  # factors -> a mean conjugate per site
 
@@ -38,8 +39,23 @@ class Evaluator:
     """Makes an evaluation of what sites said of the model; asks them a second question where there is a dual point."""
 
     grid: PollingGrid
-    questions: QuestionWriter
+    timeout: float  # seconds for an answer
     examiner: Examiner
+
+    def questions(
+        self, kind: str, arrays: ArrayRecord, config: Mapping[str, Any], nodes: Mapping[str, int]
+    ) -> list[tuple[Message, str]]:
+        """Return a message of this kind (train, evaluate) for each site: state, method, settings of the round, moments."""
+        sites, server, asked = self.examiner.sites, self.examiner.coordinator, []
+        largest, ttl = max(sites.registry.examples.values(), default=0), self.timeout + EXTRA_SECONDS
+        numbers = {f"{NUMBER}{name}": value for name, value in server.payload.numbers.items()}
+        for site, node in nodes.items():
+            settings = self.examiner.schedule.settings(server.done, sites.registry.names.index(site), largest)
+            moments = sites.moments.to_config(site)
+            values = {**config, **server.description, **numbers, **moments, **settings.to_config()}
+            content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord(values)})
+            asked.append((Message(content, node, kind, ttl=ttl, group_id=str(server.done)), site))
+        return asked
 
     def evaluate(self, means: Mapping[str, float], least: int) -> EvaluationResult:
         """Return the evaluation; `means` are those of the sites' numbers, and `least` sites are waited for."""
@@ -51,14 +67,11 @@ class Evaluator:
     def _conjugates(self, factors: dict[str, float], least: int) -> dict[str, float]:
         """Ask the sites of the evaluation for the mean conjugates of their losses, at the same state."""
         state = records.to_record(self.examiner.coordinator.payload.arrays)
-        named = ConfigRecord({f"{CONJUGATE}{name}": value for name, value in factors.items()})
+        named = {f"{CONJUGATE}{name}": value for name, value in factors.items()}
         online = self.examiner.sites.registry.online(self.grid)
-        asked = [
-            (self.questions.write(state, named, site, online[site], MessageType.EVALUATE), site)
-            for site in self.examiner.assessments
-            if site in online
-        ]
-        replies = self.grid.receive([message for message, _ in asked], self.questions.timeout, least)
+        nodes = {site: online[site] for site in self.examiner.assessments if site in online}
+        asked = self.questions(MessageType.EVALUATE, state, named, nodes)
+        replies = self.grid.receive([message for message, _ in asked], self.timeout, least)
         return self.examiner.conjugates(replies, asked, factors)
 
 
@@ -79,16 +92,12 @@ class Convergence:
         """Log a sentence about the last evaluation."""
         if not self.history:
             return
-        words = in_words(self.history[-1])
         why = f" (no duality gap: {self.no_gap_because})" if self.no_gap_because else ""
-        if self.reached(done):
-            log.info("converged after %d rounds: %s%s", done, words, why)
-        elif self.tol is not None:
-            log.warning(
-                "not converged after %d rounds: %s%s; tol is %g. More rounds may help", done, words, why, self.tol
-            )
+        said = f"after {done} rounds: {in_words(self.history[-1])}{why}"
+        if self.tol is None or self.reached(done):
+            log.info("%s%s", "" if self.tol is None else "converged ", said)
         else:
-            log.info("after %d rounds: %s%s", done, words, why)
+            log.warning("not converged %s; tol is %g. More rounds may help", said, self.tol)
 
     def to_json(self, done: int) -> dict[str, Any]:
         """Return the last evaluation's certificate and what was asked for."""
@@ -129,10 +138,12 @@ def measure(
     dual = dual_point(psi, x, sums)
     if isinstance(dual, str):
         return EvaluationResult(found, dual)
-    conjugates = ask_conjugates(dual.factors)
+    factors, conjugate_of_penalties = dual
+    conjugates = ask_conjugates(factors)
     if set(conjugates) != set(said):
         return EvaluationResult(found, "a site did not answer the second question")
-    found["duality_gap"] = _gap(found["objective"], dual, conjugates, said)
+    conjugate = sum(w * conjugates[site] for w, site in zip(_weights(said), said, strict=True))
+    found["duality_gap"] = found["objective"] + conjugate + conjugate_of_penalties
     return EvaluationResult(found, None)
 
 
@@ -145,12 +156,6 @@ def _means(means: Mapping[str, float], said: Mapping[str, Assessment], second: n
         return Means(float(means["loss"]), gradient, None)
     sums = {name: float(means[name]) for name in SUMS}
     return Means(float(means["loss"]), gradient, kinds.pop(), **sums, second_moments=second)
-
-
-def _gap(objective: float, dual: DualPoint, conjugates: Mapping[str, float], said: Mapping[str, Assessment]) -> float:
-    weights = _weights(said)
-    conjugate = sum(w * conjugates[site] for w, site in zip(weights, said, strict=True))
-    return objective + conjugate + dual.conjugate
 
 
 def _weights(said: Mapping[str, Assessment]) -> list[float]:

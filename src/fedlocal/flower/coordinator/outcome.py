@@ -44,7 +44,7 @@ class Outcome:
             columns=inner.columns(),
             history=pd.DataFrame(inner.history),
             events=list(inner.events),
-            sites=_table(inner),
+            sites=inner.sites.table(),
             convergence=inner.convergence.to_json(inner.done),
             privacy=None if accountant is None else _privacy(accountant, inner),
             provenance=provenance_record(**inner.configuration()),
@@ -63,24 +63,16 @@ class Outcome:
     def save(self, folder: str | Path) -> None:
         """Write model.npz, history.csv, events.csv, report.json and coefficients.csv where there are some, each atomically."""
         folder = Path(folder)
-        coefficients = self.coefficients()
-        if coefficients is not None:
-            write_atomically(folder / "coefficients.csv", coefficients.to_csv(index=False).encode())
+        events = pd.DataFrame([vars(event) for event in self.events], columns=["round", "site", "what"])
+        tables = {"coefficients": self.coefficients(), "sites": self.sites, "history": self.history, "events": events}
+        for name, table in tables.items():
+            if table is not None:
+                write_atomically(folder / f"{name}.csv", table.to_csv(index=False).encode())
         scaling = {} if self.scaling is None else {f"scaling/{n}": a for n, a in self.scaling._asdict().items()}
         if self.x is not None:
             write_atomically(folder / "model.npz", serialization.to_bytes({"x": self.x, **scaling}))
-        if self.sites is not None:
-            write_atomically(folder / "sites.csv", self.sites.to_csv(index=False).encode())
-        write_atomically(folder / "history.csv", self.history.to_csv(index=False).encode())
-        events = pd.DataFrame([vars(event) for event in self.events], columns=["round", "site", "what"])
-        write_atomically(folder / "events.csv", events.to_csv(index=False).encode())
         report = {"convergence": self.convergence, "privacy": self.privacy, **self.provenance}
         write_atomically(folder / "report.json", json.dumps(report, indent=2).encode())
-
-
-def _table(strategy: Strategy) -> pd.DataFrame | None:
-    moments, registry = strategy.sites.moments, strategy.sites.registry
-    return None if moments.total is None else moments.table(registry.examples, strategy.columns())
 
 
 def _privacy(accountant: Any, strategy: Strategy) -> dict[str, Any]:

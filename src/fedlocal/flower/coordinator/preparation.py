@@ -31,8 +31,7 @@ class Preparation:
     def ask(self, grid: Grid, done: int) -> bool:
         """Ask the connected sites for moments and curvature. Return True if enough of them gave both."""
         if self.standardize:
-            known = self.moments.of
-            self._ask_moments(grid, {s: node for s, node in self.registry.online(grid).items() if s not in known}, done)
+            self.measured(grid, self.registry.online(grid), done)
             self.moments.add_up(self.least)
             if self.moments.total is None:
                 return False
@@ -48,7 +47,9 @@ class Preparation:
             return list(nodes)
         late = {site: node for site, node in nodes.items() if site not in self.moments.of}
         if late:
-            self._ask_moments(grid, late, done)
+            columns = self.sites.columns()
+            width = None if columns is None else len(columns)
+            self._report(self.moments.ask(grid, late, self.registry.examples, width, self.timeout), done)
         return [site for site in nodes if site in self.moments.of]
 
     def show(self, done: int, states: int) -> None:
@@ -59,20 +60,14 @@ class Preparation:
         self.events.add_all(done, self.moments.odd_curvatures())
         rows = ", ".join(f"{site} {count}" for site, count in sorted(self.registry.examples.items()))
         log.info("rows: %s; a round counts with %d of %d sites", rows, self.least, self.registry.size)
-        if self.moments.total is None:
+        table = self.sites.table()
+        if table is None:
             return
-        columns = self.sites.columns()
-        table = self.moments.table(self.registry.examples, columns)
         for line in table.head(MOST_LINES).to_string(index=False, float_format=lambda v: f"{v:.4g}").splitlines():
             log.info("%s", clean(line, 4 * LONGEST))
         if len(table) > MOST_LINES:
             log.info("and %d further columns; sites.csv has all of them", len(table) - MOST_LINES)
-        self.events.add_all(done, self.moments.odd(columns))
-
-    def _ask_moments(self, grid: Grid, nodes: dict[str, int], done: int) -> None:
-        columns = self.sites.columns()
-        width = None if columns is None else len(columns)
-        self._report(self.moments.ask(grid, nodes, self.registry.examples, width, self.timeout), done)
+        self.events.add_all(done, self.moments.odd(self.sites.columns()))
 
     def _report(self, news: list[tuple[str, str]], done: int) -> None:
         self.events.add_all(done, news)

@@ -39,9 +39,6 @@ class EventLog(list[Event]):
         for site, what in news:
             self.add(done, site, what)
 
-    def to_json(self) -> list[dict[str, Any]]:
-        return [asdict(event) for event in self]
-
 
 class RunLog:
     """History, events, what is known of the sites, and the privacy accountant's state where there is one.
@@ -92,8 +89,8 @@ class RunLog:
         """Write the checkpoint."""
         if self._file is None:
             return
-        kept = {"sites": self.sites.registry.to_json(), "moments": self.sites.moments.to_json()}
-        extra: dict[str, Any] = {**kept, "history": self.history, "events": self.events.to_json()}
+        extra: dict[str, Any] = {"sites": self.sites.registry.to_json(), "moments": self.sites.moments.to_json()}
+        extra |= {"history": self.history, "events": [asdict(event) for event in self.events]}
         if self.accountant is not None:
             extra["privacy"] = self.accountant.state_dict()
         self._file.save(coordinator.done, coordinator.server, extra)

@@ -1,7 +1,6 @@
 """start: run a strategy, wrapped or not, to its last round."""
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from fedlocal.flower.coordinator.evaluation import in_words
 from fedlocal.flower.coordinator.strategy import Strategy
 from fedlocal.flower.messages.grids import PollingGrid
+from fedlocal.util.files import lock
 
 log = logging.getLogger("fedlocal")
 
@@ -50,9 +50,8 @@ class ProgressLog:
 
 
 def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    minutes = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds:.0f} s" if seconds < 90 else minutes
 
 
 class ExaminingGrid(PollingGrid):
@@ -79,10 +78,10 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
         if inner.aggregate != "mean":
             raise ValueError(f"start: aggregate must be 'mean' inside Flower's wrappers, got {inner.aggregate!r}")
         inner.wrapper = {"name": type(strategy).__name__, "accounted": accountant is not None, **settings}
+    needed = inner.schedule.clients_per_round
     if accountant is not None and not inner.min_clients_given:
-        inner.require(inner.schedule.clients_per_round)
-    if accountant is not None and inner.min_clients < inner.schedule.clients_per_round:
-        needed = inner.schedule.clients_per_round
+        inner.min_clients = inner.quorum.least = inner.preparation.least = needed
+    if accountant is not None and inner.min_clients < needed:
         raise ValueError(
             f"start: min_clients must be {needed}, all that a round asks, got {inner.min_clients}: noise is made for their "
             "mean, and the mean of fewer would tell more than the accountant says"
@@ -97,13 +96,12 @@ class _Finished(Exception):
 
 def _all_rounds(strategy: FlowerStrategy, inner: Strategy, grid: PollingGrid, timeout: float) -> Result:
     inner.prepare(grid, timeout)
+    rounds = inner.schedule.rounds
     if inner.done == 0:
-        rounds = inner.schedule.rounds
         inner.preparation.show(inner.done, rounds + -(-rounds // inner.eval_every))
     examining = ExaminingGrid(grid, inner)
     questions = inner.configure_evaluate(0, inner.arrays(), ConfigRecord(), grid)  # if it was killed before it asked
     inner.aggregate_evaluate(0, examining.send_and_receive(questions, timeout=timeout))
-    rounds = inner.schedule.rounds
     progress = ProgressLog(inner.done, rounds)
 
     def report(server_round: int, arrays: ArrayRecord) -> None:
@@ -128,19 +126,12 @@ def _all_rounds(strategy: FlowerStrategy, inner: Strategy, grid: PollingGrid, ti
 @contextmanager
 def only_writer(path: str | None) -> Iterator[None]:
     """Two runs must not write one checkpoint: the second is refused while the first goes on, or until it is killed."""
-    if path is None or sys.platform == "win32":
+    if path is None:
         yield
         return
-    import fcntl  # not on Windows
-
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{path}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(
-                f"start: another run is writing {path}; wait for it, or stop it (flwr ls, flwr stop)"
-            ) from None
+        lock(file, f"start: another run is writing {path}; wait for it, or stop it (flwr ls, flwr stop)")
         yield
 
 

@@ -23,12 +23,10 @@ class Coordinator:
     """
 
     def __init__(self, method: LocalMethod, x0: Params):
-        self.method, self.x0, self.done = method, jax.tree.map(np.asarray, x0), 0
+        self.method, self.x0 = method, _numpy(x0)
         with self.precision():
             self.serializer = StateSerializer(method, self.x0)
-            self.server: Server = _numpy(method.init(_jax(self.x0)))
-        self.payload = self._payload()
-        self._solution: Params | None = None  # of the present state, once it was asked for
+            self.resume(0, _numpy(method.init(_jax(self.x0))))
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -55,8 +53,10 @@ class Coordinator:
 
     def resume(self, done: int, server: Server) -> None:
         """Continue with this state, after so many rounds."""
-        self.done, self.server, self._solution = done, server, None
-        self.payload = self._payload()
+        self.done, self.server = done, server
+        self._solution: Params | None = None  # of the present state, once it was asked for
+        with self.precision():
+            self.payload = self.serializer.down(_numpy(self.method.broadcast(_jax(server))))
 
     def solution(self) -> Params:
         """Return the model, as NumPy arrays that cannot be written to."""
@@ -64,10 +64,6 @@ class Coordinator:
             with self.precision():
                 self._solution = _numpy(self.method.solution(_jax(self.server)))
         return self._solution
-
-    def _payload(self) -> Payload:
-        with self.precision():
-            return self.serializer.down(_numpy(self.method.broadcast(_jax(self.server))))
 
 
 def _jax(tree: Any) -> Any:

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+import pandas as pd
+from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedlocal.flower.checks.site_moments import AWAY, LossBounds, SiteMoments
+from fedlocal.flower.checks.site_moments import AWAY, LossBounds, News, SiteMoments
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.grids import comes_from
 from fedlocal.flower.messages.model_signature import ModelSignature
-from fedlocal.flower.messages.records import CONFIG, EXAMPLES
+from fedlocal.flower.messages.records import EXAMPLES
 from fedlocal.flower.messages.text import clean
 from fedlocal.util import checks
 
@@ -52,14 +53,14 @@ class SiteRegistry:
         self._notices: list[tuple[int, str]] = []  # for nodes that were refused
         self._asked: dict[str, tuple[int, float]] = {}  # hellos without an answer yet: to which node, and when
 
-    def update(self, grid: Grid) -> list[tuple[str, str]]:
+    def update(self, grid: Grid) -> News:
         """Ask new nodes who they are and read the answers that have come; return names of sites and what is new of them."""
         online, now = set(grid.get_node_ids()), time.monotonic()
         self._asked = {i: (node, when) for i, (node, when) in self._asked.items() if now - when < HELLO_SECONDS}
         waiting = {node for node, _ in self._asked.values()}
         turned_away = {node for node, (_, when) in self.refused.items() if now - when < REFUSED_SECONDS}
         hellos = [
-            _question(node, {"moments": False}, HELLO_SECONDS)
+            records.query(node, {"moments": False}, HELLO_SECONDS)
             for node in sorted(online - {*self.node_of.values()} - waiting - turned_away)
         ]
         if hellos:
@@ -76,8 +77,7 @@ class SiteRegistry:
         self.silent = {node for node, _ in self._asked.values()} & online
         return sorted(news)
 
-    def _register(self, reply: Message, node: int, online: set[int]) -> list[tuple[str, str]]:
-        """Register a node that answers as one of the sites, or refuse it."""
+    def _register(self, reply: Message, node: int, online: set[int]) -> News:
         if reply.has_error() and reply.error.code in AWAY:
             return []  # asked again when it is back
         try:
@@ -109,9 +109,12 @@ class SiteRegistry:
         """Refuse a site that does not answer from the node registered with its key."""
         if self.nodes is None or self.nodes.get(name) == node:
             return
-        owner = next((site for site, own in self.nodes.items() if own == node), None)
+        owner = self._key_owner(node)
         whose = f"{owner}'s key" if owner is not None else "a key that is no site's"
         raise ValueError(f"{whose} came under the name {name}")
+
+    def _key_owner(self, node: int) -> str | None:
+        return next((site for site, own in (self.nodes or {}).items() if own == node), None)
 
     def _check_data(self, name: str, examples: int, fingerprint: str) -> None:
         """Refuse a site that came back with other data: a run is about the same rows from beginning to end."""
@@ -123,63 +126,62 @@ class SiteRegistry:
         if fingerprint != known:
             raise ValueError(f"{name} came back with other data than it began this run with; start a new run for them")
 
-    def _refuse(self, node: int, why: str) -> list[tuple[str, str]]:
+    def _refuse(self, node: int, why: str) -> News:
         """Leave a node out and tell it why; it is asked again after a while."""
         before, _ = self.refused.get(node, ("", 0.0))
         self.refused[node] = (clean(why), time.monotonic())
         if clean(why) == before:
             return []
         self._notices.append((node, f"refused: {why}"))
-        owner = next((site for site, own in (self.nodes or {}).items() if own == node), None)
-        return [(owner or f"node {node}", f"refused: {why}")]
+        return [(self._key_owner(node) or f"node {node}", f"refused: {why}")]
 
     def send_notices(self, grid: Grid) -> None:
         """Tell refused nodes why, without waiting for an answer."""
         notices, self._notices = self._notices, []
         if notices:
-            grid.push_messages([_question(node, {"notice": clean(text)}, HELLO_SECONDS) for node, text in notices])
+            grid.push_messages([records.query(node, {"notice": clean(text)}, HELLO_SECONDS) for node, text in notices])
 
-    def agree(self) -> list[tuple[str, str]]:
+    def agree(self) -> News:
         """Refuse sites whose model differs from that of most sites; number sites by name where no names were given."""
         if not self._named:
             self.names.sort()
-        if self.signature is None and self._signatures:
+        if self.signature is None and not self._signatures:
+            return []
+        if self.signature is None:
             signatures = [self._signatures[name] for name in self.names if name in self._signatures]
             self.signature = max(signatures, key=signatures.count)
-        news = []
-        for name, node in list(self.node_of.items()):
-            try:
-                if self.signature is not None:
-                    self._signatures[name].check(name, self.signature)
-            except ValueError as error:
-                news += self._drop(name, node, str(error))
-        for name, node in list(self.node_of.items()):
-            try:
-                self._check_rows(name, self.examples[name])
-            except ValueError as error:
-                news += self._drop(name, node, str(error))
+        agreed, news = self.signature, []
+        for check in (
+            lambda name: self._signatures[name].check(name, agreed),
+            lambda name: self._check_rows(name, self.examples[name]),
+        ):
+            for name, node in list(self.node_of.items()):
+                try:
+                    check(name)
+                except ValueError as error:
+                    del self.node_of[name], self.examples[name]
+                    self.fingerprints.pop(name, None)
+                    news += self._refuse(node, str(error))
         return news + [told for name in self.node_of for told in self._many_rows(name)]
 
-    def _many_rows(self, name: str) -> list[tuple[str, str]]:
-        """Report a site that has many more rows than the others."""
-        others = [count for other, count in self.examples.items() if other != name]
-        times = self.examples[name] / np.median(others) if len(others) > 1 else 0.0
+    def _many_rows(self, name: str) -> News:
+        times = self.examples[name] / self._usual_rows(name)
         said = f"look at its rows: {self.examples[name]}, {times:.3g} times the median of the other sites'"
         return [(name, said)] if times > MANY_ROWS else []
 
     def _check_rows(self, name: str, rows: int) -> None:
         """Refuse far more rows than the others have: rows are weights, and the coordinator cannot count them."""
-        others = [count for other, count in self.examples.items() if other != name]
-        if len(others) > 1 and rows > MOST_ROWS * np.median(others):
+        usual = self._usual_rows(name)
+        if rows > MOST_ROWS * usual:
             raise ValueError(
-                f"{name} says that it has {rows} rows; the others have {np.median(others):g}, and at most {MOST_ROWS:g} times "
-                "as many are believed"
+                f"{name} says that it has {rows} rows; the others have {usual:g}, and at most {MOST_ROWS:g} times as many are "
+                "believed"
             )
 
-    def _drop(self, name: str, node: int, why: str) -> list[tuple[str, str]]:
-        del self.node_of[name], self.examples[name]
-        self.fingerprints.pop(name, None)
-        return self._refuse(node, why)
+    def _usual_rows(self, name: str) -> float:
+        """Return the median of the rows of the other sites; inf where fewer than two are known."""
+        others = [count for other, count in self.examples.items() if other != name]
+        return float(np.median(others)) if len(others) > 1 else np.inf
 
     def names_of(self, clients: Iterable[int]) -> list[str]:
         """Return the names of clients, also of those that never connected."""
@@ -229,10 +231,6 @@ class SiteRegistry:
             self.signature = ModelSignature(shapes, kept["signature"]["columns"])
 
 
-def _question(node: int, question: dict[str, Any], ttl: float) -> Message:
-    return Message(RecordDict({CONFIG: ConfigRecord(question)}), node, MessageType.QUERY, ttl=ttl)
-
-
 def _introduction(message: Message) -> tuple[str, int, ModelSignature, str]:
     config, numbers = records.only_config(message.content), records.only_metrics(message.content)
     site, examples = config.get("site"), numbers.get(EXAMPLES)
@@ -256,23 +254,23 @@ class KnownSites:
     moments: SiteMoments = field(default_factory=SiteMoments)
     bounds: LossBounds | None = None  # of the losses of rows
 
-    def rows(self, site: str) -> int:
-        """Return the number of rows that a site connected with."""
-        return self.registry.examples[site]
-
     def columns(self) -> list[str] | None:
         """Return the names of the columns, where sites give them."""
         return None if self.registry.signature is None else self.registry.signature.columns
 
+    def table(self) -> pd.DataFrame | None:
+        """Return means and missing values of the columns by site, where sites gave them."""
+        return None if self.moments.total is None else self.moments.table(self.registry.examples, self.columns())
+
     def second_moments(self, site: str) -> np.ndarray | None:
         """Return (d,) mean squares of a site's scaled columns, or None where they are not known."""
         known = self.moments.total is not None and site in self.moments.of
-        return self.moments.second_moments(site, self.rows(site)) if known else None
+        return self.moments.second_moments(site, self.registry.examples[site]) if known else None
 
     def mean_second_moments(self, sites: Sequence[str], weights: str) -> np.ndarray | None:
         """Return the mean of `second_moments` over these sites, by rows for "examples" and equally for "uniform"."""
         parts: list[Any] = [self.second_moments(site) for site in sites]
         if not parts or any(part is None for part in parts):
             return None
-        rows = [self.rows(site) if weights == "examples" else 1 for site in sites]
+        rows = [self.registry.examples[site] if weights == "examples" else 1 for site in sites]
         return np.average(np.stack(parts), axis=0, weights=rows)

@@ -28,7 +28,7 @@ from fedlocal.flower.checks.site_moments import LossBounds
 from fedlocal.flower.coordinator.evaluation import Convergence, Evaluator
 from fedlocal.flower.coordinator.preparation import Preparation
 from fedlocal.flower.coordinator.run_log import RunLog
-from fedlocal.flower.coordinator.schedule import QuestionWriter, Schedule
+from fedlocal.flower.coordinator.schedule import Schedule
 from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.coordinator.site_registry import KnownSites, SiteRegistry
 from fedlocal.flower.coordinator.waiting import Quorum, SlowSites, TooFewSites
@@ -147,20 +147,17 @@ class Strategy(FedAvg):
         if self.finished:
             return []
         clients = self.schedule.cohort(self.done)
-        online = self.quorum.wait(grid, self.done, clients)
-        for site in self.sites.registry.names_of(clients):
-            if site not in online:
-                self.events.add(self.done, site, "not connected; left out")
-        records.overwrite(arrays, self.coordinator.payload.arrays)
-        present = [site for site in self.sites.registry.names_of(clients) if site in online]
+        online, names = self.quorum.wait(grid, self.done, clients), self.sites.registry.names_of(clients)
+        present = [site for site in names if site in online]
         asked = self._slow.without(present, self.done, self.min_clients)
-        for site in [site for site in present if site not in asked]:
-            self.events.add(self.done, site, "not asked, for it did not answer again and again; left out")
+        news = [(site, "not connected; left out") for site in names if site not in online]
+        slow = "not asked, for it did not answer again and again; left out"
+        self.events.add_all(self.done, [*news, *((site, slow) for site in present if site not in asked)])
+        records.overwrite(arrays, records.to_record(self.coordinator.payload.arrays))
         present = self.preparation.measured(grid, {site: online[site] for site in asked}, self.done)
         self._slow.note([site for site in asked if site not in present], [], self.done)
-        write = self.evaluator.questions.write
-        self._asked = [(write(arrays, config, site, online[site], MessageType.TRAIN), site) for site in present]
-        self._unseen = True
+        nodes = {site: online[site] for site in present}
+        self._asked, self._unseen = self.evaluator.questions(MessageType.TRAIN, arrays, config, nodes), True
         return [message for message, _ in self._asked]
 
     def configure_evaluate(
@@ -179,9 +176,8 @@ class Strategy(FedAvg):
         online = self.sites.registry.online(grid)
         ready = [site for site in sorted(online) if not self.standardize or site in self.sites.moments.of]
         ready = self._slow.without(ready, self.done, self.min_clients)
-        named = ConfigRecord({**config, CERTIFICATE: True})
-        write = self.evaluator.questions.write
-        self._asked = [(write(state, named, site, online[site], MessageType.EVALUATE), site) for site in ready]
+        nodes, named = {site: online[site] for site in ready}, {**config, CERTIFICATE: True}
+        self._asked = self.evaluator.questions(MessageType.EVALUATE, state, named, nodes)
         return [message for message, _ in self._asked]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -265,10 +261,6 @@ class Strategy(FedAvg):
 
     # the parts of a round
 
-    def require(self, least: int) -> None:
-        """Let rounds count only with so many answers."""
-        self.min_clients = self.quorum.least = self.preparation.least = least
-
     def prepare(self, grid: Grid, timeout: float) -> None:
         """Meet the sites, learn shapes and moments, and begin: at the starting point or at the checkpoint."""
         if self._evaluator is not None:
@@ -288,9 +280,8 @@ class Strategy(FedAvg):
             self.use(with_step_size(self.method, 1 / max(self.sites.moments.curvature.values())))
         coordinator = Coordinator(self.method, self._starting_point())
         self.run_log.begin(self._identity(), coordinator)
-        questions = QuestionWriter(coordinator, self.schedule, self.sites, timeout)
         examiner = Examiner(coordinator, self.schedule, self.sites, self.events)
-        self._evaluator = Evaluator(PollingGrid(grid), questions, examiner)
+        self._evaluator = Evaluator(PollingGrid(grid), timeout, examiner)
 
     def use(self, method: LocalMethod) -> None:
         """Run this method; ValueError if it cannot be described to sites."""
@@ -299,11 +290,8 @@ class Strategy(FedAvg):
 
     def arrays(self) -> ArrayRecord:
         """Return what goes to the clients in the next round; the solution when there is none."""
-        return records.to_record(self._outgoing())
-
-    def _outgoing(self) -> dict[str, np.ndarray]:
-        last = self.finished
-        return serialization.to_arrays(self.solution()) if last else self.coordinator.payload.arrays
+        state = serialization.to_arrays(self.solution()) if self.finished else self.coordinator.payload.arrays
+        return records.to_record(state)
 
     def _take_step(self, arrays: ArrayRecord) -> None:
         """Take the server's step with the mean in `arrays`, once, and write there what clients get next."""
@@ -313,7 +301,7 @@ class Strategy(FedAvg):
         self._numbers = self._combined = None
         self.coordinator.step(mean, self._participation)
         self.run_log.save(self.coordinator)
-        records.overwrite(arrays, self._outgoing())
+        records.overwrite(arrays, self.arrays())
 
     def examined(self, replies: Iterable[Message]) -> list[Message]:
         """Return the replies that count, in the order of the clients, before wrappers see them; report the others."""

@@ -37,10 +37,6 @@ class Deadline:
     def reset(self) -> None:
         self.since = None
 
-    def wait(self) -> None:
-        """Sleep until the next try."""
-        time.sleep(POLL_SECONDS)
-
 
 class Quorum:
     """The sites of a run, of which each round needs the answers of at least `least`.
@@ -70,7 +66,7 @@ class Quorum:
                 break
             if late:
                 raise self._too_few(len(online), time.monotonic() - began)
-            self._absence.wait()
+            time.sleep(POLL_SECONDS)
         self.events.add_all(done, self.registry.agree())
         self.registry.send_notices(grid)
         if len(self.registry.online(grid)) < self.least:
@@ -121,7 +117,7 @@ class Quorum:
     def _wait_or_stop(self, deadline: Deadline, there: int) -> None:
         if deadline.exceeded():
             raise self._too_few(there, deadline.elapsed())
-        deadline.wait()
+        time.sleep(POLL_SECONDS)
 
     def _too_few(self, there: int, waited: float) -> TooFewSites:
         away = [name for name in self.registry.names if name not in self.registry.node_of]
@@ -148,19 +144,17 @@ class SlowSites:
     """
 
     def __init__(self) -> None:
-        self._times: dict[str, int] = {}  # rounds in a row without an answer
-        self._until: dict[str, int] = {}  # the round in which it is asked again
+        self._until: dict[str, tuple[int, int]] = {}  # rounds in a row without an answer, and when it is asked again
 
     def note(self, silent: Sequence[str], answered: Sequence[str], done: int) -> None:
         """Count who answered and who did not."""
         for site in answered:
-            self._times.pop(site, None)
             self._until.pop(site, None)
         for site in silent:
-            self._times[site] = self._times.get(site, 0) + 1
-            self._until[site] = done + 2 ** (self._times[site] - 1)
+            times, _ = self._until.get(site, (0, 0))
+            self._until[site] = times + 1, done + 2**times
 
     def without(self, sites: Sequence[str], done: int, least: int) -> list[str]:
         """Return the sites that are asked in this round; all of them where the others are too few."""
-        asked = [site for site in sites if self._until.get(site, 0) <= done]
+        asked = [site for site in sites if self._until.get(site, (0, 0))[1] <= done]
         return asked if len(asked) >= least else list(sites)

@@ -11,6 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedlocal.flower._flwr import messages as flwr
+from fedlocal.flower.messages.records import error_reply
 
 log = logging.getLogger("fedlocal")
 FIRST_WAIT, LONGEST_WAIT = 0.01, 0.5  # seconds between two questions for replies
@@ -115,8 +116,7 @@ class InProcess(Grid):
         for message in messages:
             message.metadata.__dict__["_message_id"] = message.object_id
             ids.append(message.metadata.message_id)
-            reply = self._answer(_through_bytes(message)[0])
-            reply, contents = _through_bytes(reply)
+            reply, contents = _through_bytes(self._answer(_through_bytes(message)[0]))
             self.sent += contents
             self.waiting[message.metadata.message_id] = reply
         return ids
@@ -134,9 +134,8 @@ class InProcess(Grid):
         try:
             return self.app(message, context)
         except Exception as error:  # of a modifier: as between machines, the server hears of it
-            reason = f"{type(error).__name__}; the log of the site says more"
             log.exception("%s: the message was not answered", context.node_config["site"])
-            return Message(Error(flwr.ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+            return error_reply(message, error)
 
 
 def _through_bytes(message: Message) -> tuple[Message, list[bytes]]:

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageType, RecordDict
+
+from fedlocal.flower._flwr.messages import ErrorCode
 
 ARRAYS, METRICS, CONFIG = "arrays", "metrics", "config"
 EXAMPLES, WEIGHT = "num-examples", "weight"
@@ -13,14 +15,24 @@ TYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", 
 LARGEST_BYTES = 1 << 32  # of an array from another machine
 
 
+def query(node: int, values: dict[str, Any], ttl: float) -> Message:
+    """Return a question of plain values to a node."""
+    return Message(RecordDict({CONFIG: ConfigRecord(values)}), node, MessageType.QUERY, ttl=ttl)
+
+
+def error_reply(message: Message, error: Exception | str) -> Message:
+    """Return the reply that a message was not answered. The text of an exception stays in the site's log: it may quote data."""
+    reason = error if isinstance(error, str) else f"{type(error).__name__}; the log of the site says more"
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
 def to_record(arrays: Mapping[str, Any]) -> ArrayRecord:
     """Return named arrays as a record."""
     return ArrayRecord({name: Array(np.asarray(a)) for name, a in arrays.items()})
 
 
-def overwrite(record: ArrayRecord, arrays: Mapping[str, Any]) -> None:
+def overwrite(record: ArrayRecord, new: ArrayRecord) -> None:
     """Replace the arrays of a record in place, so that a wrapper or a result that holds the record sees them."""
-    new = to_record(arrays)
     record.clear()
     record.update(new)
 

@@ -45,10 +45,9 @@ class StateSerializer:
 
         self.sent, self.sent_bare, sent_vectors = _form(sent, x0)
         self.message, self.message_bare, message_vectors = _form(message, x0)
-        names = [*self._named(self.sent, self.sent_bare), *self._named(self.message, self.message_bare)]
-        likes = {**self._named(self.message, self.message_bare), **self._named(self.sent, self.sent_bare)}
+        down, up = self._named(self.sent, self.sent_bare), self._named(self.message, self.message_bare)
         vectors = sent_vectors | message_vectors
-        self.likes = {name: likes[name] for name in dict.fromkeys(names)}  # names, shapes and types, in a fixed order
+        self.likes = {**down, **up, **down}  # names, shapes and types, in a fixed order; of both, those on the way down
         self.numbers = {n for n, a in self.likes.items() if a.shape == () and n.split("/")[0] not in vectors}
 
     def down(self, sent: Server) -> Payload:

@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedlocal import metrics
-from fedlocal.core import AbstractProblem, Memory, Params
+from fedlocal.core import Memory
 from fedlocal.data.moments import Moments
-from fedlocal.flower._flwr.messages import ErrorCode, Mod
+from fedlocal.flower._flwr.messages import Mod
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.records import ARRAYS, CONFIG, EXAMPLES, METRICS, WEIGHT
 from fedlocal.flower.messages.text import clean, traceback_of
@@ -20,10 +20,13 @@ from fedlocal.flower.site import rows
 from fedlocal.flower.site.audit import CURVATURE, EVALUATE, HELLO, MOMENTS, TRAIN, SiteRecord
 from fedlocal.flower.site.certificate_sums import CONJUGATE, KINDS, conjugate_mean, optimality
 from fedlocal.flower.site.policy import Agreement, Policy, Refused
-from fedlocal.flower.site.question import Question, parameters_of
-from fedlocal.flower.site.site import ProblemForNode, Site, policy_of, site_name, state_of
+from fedlocal.flower.site.question import Question
+from fedlocal.flower.site.rows import examples_of, parameters_of
+from fedlocal.flower.site.site import ProblemForNode, Site, site_name, state_of
 from fedlocal.flower.site.timed_round import local_round
 from fedlocal.methods import method_spec
+from fedlocal.problems.data_problem import DataProblem
+from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.util import serialization
 
 MEMORY, BEFORE, LAST = "fedlocal-memory", "fedlocal-memory-before", "fedlocal-last"  # kept between messages
@@ -50,7 +53,7 @@ class SiteApp(ClientApp):
         return {
             "policy": site.policy,
             "rows": examples_of(problem),
-            "effective rows": rows.effective_rows_at_zero(problem),
+            "effective rows": rows.at_zero(problem)[1],
             "columns": columns,
             "moments": moments,
             "left out": [columns[i] if columns else f"column {i + 1}" for i in rare],
@@ -90,11 +93,11 @@ def client_app(
     sites: dict[Any, Site] = {}
 
     def site_of(context: Context) -> Site:
-        key = (site_name(context), context.node_config.get("record"), context.node_config.get("policy"))
+        record, own = (context.node_config.get(name) for name in ("record", "policy"))
+        key = (site_name(context), record, own)
         if key not in sites:
-            record = context.node_config.get("record")
             kept = SiteRecord(None if record is None else str(record))
-            rules = policy_of(context.node_config, policy)
+            rules = policy if own is None else Policy.read(str(own))
             sites[key] = Site(problem_for_node, moments_for_node, agreement, rules, kept)
         return sites[key]
 
@@ -104,36 +107,33 @@ def client_app(
     @_private(site_of, HELLO)
     def hello(message: Message, context: Context) -> RecordDict:
         asked, site = records.only_config(message.content), site_of(context)
+        named = ConfigRecord({"site": site_name(context)})
         if NOTICE in asked:
             log.warning("%s: the coordinator says: %s", site_name(context), clean(asked[NOTICE]))
-            return RecordDict({CONFIG: ConfigRecord({"site": site_name(context)})})
+            return RecordDict({CONFIG: named})
         if asked.get("curvature"):
             site.spend(CURVATURE, context.run_id)
             with jax.enable_x64(True):
-                problem = site.problem(context, site.scaling(context, asked))
-                found = rows.curvature(problem)
-            named = ConfigRecord({"site": site_name(context)})
+                found = rows.curvature(site.problem(context, site.scaling(context, asked)))
             return RecordDict({METRICS: MetricRecord({"curvature": found}), CONFIG: named})
         if asked.get("moments"):
             site.spend(MOMENTS, context.run_id)
-            named = ConfigRecord({"site": site_name(context)})
-            return RecordDict(
-                {ARRAYS: records.to_record(serialization.to_arrays(site.moments(context))), CONFIG: named}
-            )
+            moments = records.to_record(serialization.to_arrays(site.moments(context)))
+            return RecordDict({ARRAYS: moments, CONFIG: named})
         site.spend(HELLO, context.run_id)
         return _introduction(context, site, None if columns_for_node is None else columns_for_node(context))
 
     @app.train(mods=mods)
     @_private(site_of, TRAIN)
     def train(message: Message, context: Context) -> RecordDict:
-        question = Question.read(message, context, site_of(context))
+        question = Question(site_of(context), message)
         with question.precision():
             return _train(question, context)
 
     @app.evaluate()
     @_private(site_of, EVALUATE)
     def assess(message: Message, context: Context) -> RecordDict:
-        question = Question.read(message, context, site_of(context))
+        question = Question(site_of(context), message)
         with question.precision():
             return _assess(question, context, evaluate)
 
@@ -141,7 +141,6 @@ def client_app(
 
 
 def _train(question: Question, context: Context) -> RecordDict:
-    """Take the local steps of a round."""
     question.open(context)
     site, settings, method, problem = question.site, question.settings, question.method, question.problem
     plan = site.plan(settings, problem)
@@ -154,16 +153,13 @@ def _train(question: Question, context: Context) -> RecordDict:
     if int(plan.steps[0]) > 1 and all(np.isfinite(a).all() for a in jax.tree.leaves(end)):
         site.check_point(problem, end)
     _remember(context, settings.round, before, memory)
-    reply, examples = question.serializer.up(question.payload, message), examples_of(problem)
-    weight = float(examples) if settings.weights == "examples" else 1.0
-    answered = {"round": settings.round, "method": method_spec.digest(question.description), "site": site_name(context)}
-    return RecordDict(
-        {
-            ARRAYS: records.to_record(reply.arrays),
-            METRICS: MetricRecord({EXAMPLES: examples, WEIGHT: weight, **reply.numbers}),
-            CONFIG: ConfigRecord(answered),
-        }
+    reply = question.serializer.up(question.payload, message)
+    content = RecordDict({ARRAYS: records.to_record(reply.arrays)})
+    content[METRICS] = MetricRecord({**_weight(question), **reply.numbers})
+    content[CONFIG] = ConfigRecord(
+        {"round": settings.round, "method": method_spec.digest(question.description), "site": site_name(context)}
     )
+    return content
 
 
 def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> RecordDict:
@@ -173,8 +169,7 @@ def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> 
     x = jax.device_get(question.method.solution(question.sent))
     site.check_point(problem, x)
     site.spend(EVALUATE, context.run_id, examples_of(problem), question.settings.round, question.state)
-    examples = examples_of(problem)
-    named = {EXAMPLES: examples, WEIGHT: float(examples) if question.settings.weights == "examples" else 1.0}
+    named = _weight(question)
     if f"{CONJUGATE}shift" in config:
         factors = {n: v for n, v in config.items() if n.startswith(CONJUGATE)}
         site.check_state((*question.place, "dual point"), state_of({}, factors))
@@ -188,8 +183,16 @@ def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> 
         content[ARRAYS] = records.to_record(serialization.to_arrays(gradient))
         content[CONFIG] = ConfigRecord({"kind": KINDS.get(type(problem), "other")})
         named |= sums
-    content[METRICS] = MetricRecord({**named, "loss": _loss(problem, x), **more})
+    points = jax.tree.map(lambda a: np.asarray(a, np.float64)[None], x)
+    loss = float(metrics.losses_in_float64(problem, points, problem.loss_weights(np.ones(1)))[0])
+    content[METRICS] = MetricRecord({**named, "loss": loss, **more})
     return content
+
+
+def _weight(question: Question) -> dict[str, Any]:
+    """Return the number of the site's rows and its weight in means."""
+    examples = examples_of(question.problem)
+    return {EXAMPLES: examples, WEIGHT: float(examples) if question.settings.weights == "examples" else 1.0}
 
 
 def _private(site_of: Callable[[Context], Site], kind: str) -> Callable[..., Callable[[Message, Context], Message]]:
@@ -200,13 +203,12 @@ def _private(site_of: Callable[[Context], Site], kind: str) -> Callable[..., Cal
             try:
                 return Message(answer(message, context), reply_to=message)
             except Refused as error:
-                reason = error.reason()
                 log.warning("%s: refused: %s", site_name(context), clean(error))
                 _note_refusal(site_of, context, kind, error)
+                return records.error_reply(message, error.reason())
             except Exception as error:
-                reason = f"{type(error).__name__}; the log of the site says more"
                 log.error("%s: the message was not answered\n%s", site_name(context), traceback_of(error))
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+                return records.error_reply(message, error)
 
         return reply
 
@@ -229,7 +231,8 @@ def _introduction(context: Context, site: Site, columns: Sequence[str] | None) -
     config: dict[str, Any] = {"site": site_name(context), "names": list(shapes)}
     config |= {f"shape.{name}": shape for name, shape in shapes.items()}
     config["states-left"] = site.record.states_left(site.policy, examples_of(problem))
-    config["fingerprint"] = site.record.fingerprint(rows.content_of(problem))
+    content = fingerprint(jax.tree.leaves(problem.data) if isinstance(problem, DataProblem) else problem)
+    config["fingerprint"] = site.record.fingerprint(content)
     if columns:
         config["columns"] = [str(column) for column in columns]
     return RecordDict({CONFIG: ConfigRecord(config), METRICS: MetricRecord({EXAMPLES: examples_of(problem)})})
@@ -239,10 +242,8 @@ def _memory(context: Context, r: int, first: Memory) -> Memory:
     """Return what the site kept from the last round it took part in; from the one before, when a round is repeated."""
     if MEMORY not in context.state or not jax.tree.leaves(first):
         return first
-    repeated = context.state.config_records[LAST]["round"] == r
-    return serialization.from_arrays(
-        records.from_record(context.state.array_records[BEFORE if repeated else MEMORY]), first
-    )
+    kept = BEFORE if context.state.config_records[LAST]["round"] == r else MEMORY
+    return serialization.from_arrays(records.from_record(context.state.array_records[kept]), first)
 
 
 def _remember(context: Context, r: int, before: Memory, after: Memory) -> None:
@@ -251,15 +252,3 @@ def _remember(context: Context, r: int, before: Memory, after: Memory) -> None:
         context.state[BEFORE] = records.to_record(serialization.to_arrays(before))
         context.state[MEMORY] = records.to_record(serialization.to_arrays(after))
         context.state[LAST] = ConfigRecord({"round": r})
-
-
-def examples_of(problem: AbstractProblem) -> int:
-    """Return the number of rows of a site; 1 for a problem without rows."""
-    sizes = problem.sizes()
-    return 1 if sizes is None else int(sizes[0])
-
-
-def _loss(problem: AbstractProblem, x: Params) -> float:
-    """F_m(x), in float64."""
-    x = jax.tree.map(lambda a: np.asarray(a, np.float64)[None], x)
-    return float(metrics.losses_in_float64(problem, x, problem.loss_weights(np.ones(1)))[0])

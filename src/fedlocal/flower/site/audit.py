@@ -5,7 +5,6 @@ import hmac
 import json
 import os
 import secrets
-import sys
 from collections.abc import Hashable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlocal.flower.site.policy import Policy, Refused
+from fedlocal.util.files import lock
 
 TRAIN, EVALUATE, MOMENTS, CURVATURE, HELLO = "train", "evaluate", "moments", "curvature", "hello"
 
@@ -50,17 +50,14 @@ class SiteRecord:
         """Refuse a question for which the budget is spent. A state that was asked before costs nothing of its kind."""
         new = kind in self._states and state not in self._states[kind]
         if new and self._asked() + 1 > policy.most_states_per_row * max(rows, 1):
-            raise Refused(
-                f"{self._asked()} questions were answered about {rows} rows; most_states_per_row of the policy is "
-                f"{policy.most_states_per_row:g}. A larger one trusts the coordinator more",
-                "most_states_per_row",
-            )
-        limits = {TRAIN: policy.most_rounds, EVALUATE: policy.most_evaluations}
-        if kind in limits and state not in self._states[kind] and len(self._states[kind]) >= limits[kind]:
-            name = "most_rounds" if kind == TRAIN else "most_evaluations"
-            raise Refused(f"{name} = {limits[kind]} of the policy are spent", name)
-        if self._answers >= policy.most_answers:
-            raise Refused(f"most_answers = {policy.most_answers} of the policy are spent", "most_answers")
+            what = f"{self._asked()} questions were answered about {rows} rows"
+            raise policy.refusal(what, "most_states_per_row", more=". A larger one trusts the coordinator more")
+        spent = {"most_answers": self._answers}
+        if new:
+            spent = {"most_rounds" if kind == TRAIN else "most_evaluations": len(self._states[kind]), **spent}
+        for name, count in spent.items():
+            if count >= getattr(policy, name):
+                raise Refused(f"{name} = {getattr(policy, name)} of the policy are spent", name)
 
     def note(self, kind: str, run: int, round_: int | None = None, state: str | None = None) -> None:
         """Write down a question that is about to be answered."""
@@ -89,7 +86,8 @@ class SiteRecord:
         except OSError as error:
             raise ValueError(f"site: the record {path} cannot be written: {error.strerror}") from None
         self._file = os.fdopen(handle, "r+b", buffering=0)
-        _only_user(self._file, path)
+        # each of two processes would spend the whole budget
+        lock(self._file, f"site: another process takes part with these data; it holds {path}")
         self._load(self._file.read())
         if not self._key:
             self._key = secrets.token_bytes(32)
@@ -142,15 +140,3 @@ class SiteRecord:
 
     def __del__(self) -> None:
         self.close()
-
-
-def _only_user(file: Any, path: Path) -> None:
-    """Refuse a second process with the same record: each of them would spend the whole budget."""
-    if sys.platform == "win32":
-        return
-    import fcntl  # not on Windows
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ValueError(f"site: another process takes part with these data; it holds {path}") from None

@@ -27,7 +27,7 @@ def optimality(problem: AbstractProblem, x: Params) -> tuple[Params, dict[str, A
     The sum of the positive slopes of squares is not given: its kinks would tell every residual.
     """
     with jax.enable_x64(True):
-        x = jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), x)
+        x = _in_float64(x)
         gradient = jax.device_get(_gradient(problem, x))
         if type(problem) not in KINDS:
             return gradient, {}
@@ -48,8 +48,11 @@ def conjugate_mean(problem: AbstractProblem, x: Params, config: Mapping[str, Any
     if not fine or (factors[0] != factors[1] if squares else factors[2] != 0):
         raise Refused("the question has no proper factors of the slopes")
     with jax.enable_x64(True):
-        x = jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), x)
-        return float(_conjugates(problem, x, jnp.asarray(factors)))
+        return float(_conjugates(problem, _in_float64(x), jnp.asarray(factors)))
+
+
+def _in_float64(x: Params) -> Params:
+    return jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), x)
 
 
 @jax.jit

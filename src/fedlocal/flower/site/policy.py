@@ -105,6 +105,10 @@ class Policy(BaseModel):
                 f"policy: {path}: {name}: {first['msg']}, got {first['input']!r}; there are: {', '.join(cls.model_fields)}"
             ) from None
 
+    def refusal(self, what: str, rule: str, code: str | None = None, more: str = "") -> Refused:
+        """Return the refusal of a question that breaks a rule; `what` of the question does, and `more` may help."""
+        return Refused(f"{what}; {rule} of the policy is {_shown(getattr(self, rule))}{more}", code or rule)
+
     def describe(self) -> list[str]:
         """Return one line per rule, for the site's screen."""
         said = {

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from flwr.app import Context, Message
 
-from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core import LocalMethod
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.round_settings import RoundSettings
 from fedlocal.flower.messages.serialization import Payload, StateSerializer
 from fedlocal.flower.site.policy import Refused
+from fedlocal.flower.site.rows import parameters_of
 from fedlocal.flower.site.site import Site, state_of
 from fedlocal.methods import method_spec
 
@@ -22,17 +23,14 @@ NUMBER = "number."
 class Question:
     """What a message asks of a site. `open` reads it; until then only its plain values are known."""
 
-    def __init__(self, site: Site, config: dict[str, Any], arrays: dict[str, np.ndarray]):
-        self.site, self.config, self.arrays = site, config, arrays
-        self.description = {n: v for n, v in config.items() if n == "method" or n.startswith("method.")}
+    def __init__(self, site: Site, message: Message):
+        self.site, self.config = site, records.only_config(message.content)
+        self.arrays = records.only_arrays(message.content)
+        self.description = {n: v for n, v in self.config.items() if n == "method" or n.startswith("method.")}
         try:
-            self.settings = RoundSettings.from_config(config)
+            self.settings = RoundSettings.from_config(self.config)
         except ValueError as error:  # about what the server sent, not about data
             raise Refused(str(error)) from None
-
-    @classmethod
-    def read(cls, message: Message, context: Context, site: Site) -> "Question":
-        return cls(site, records.only_config(message.content), records.only_arrays(message.content))
 
     def precision(self) -> Any:
         """Return a context in which JAX computes in the precision of the state."""
@@ -73,8 +71,3 @@ def _serializer(
     """Return the method of a description and its serializer, for parameters of these shapes."""
     method = method_spec.rebuild({name: list(v) if isinstance(v, tuple) else v for name, v in description})
     return method, StateSerializer(method, jax.tree.unflatten(treedef, [jnp.zeros(*leaf) for leaf in leaves]))
-
-
-def parameters_of(problem: AbstractProblem) -> Params:
-    """Return shapes and types of a problem's parameters."""
-    return jax.eval_shape(problem.init, jax.random.key(0))

@@ -16,25 +16,30 @@ from fedlocal.flower.site.policy import Policy, Refused
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.linear import LeastSquares, LinearProblem, Logistic, MatrixSensing
 from fedlocal.problems.smooth_part import PooledMean
-from fedlocal.simulation.checkpoint import fingerprint
 
 CURVATURE = {Logistic: 1 / 4, LeastSquares: 2.0, MatrixSensing: 2.0}  # largest second derivative of the loss of a score
 
 
+def examples_of(problem: AbstractProblem) -> int:
+    """Return the number of rows of a site; 1 for a problem without rows."""
+    sizes = problem.sizes()
+    return 1 if sizes is None else int(sizes[0])
+
+
+def parameters_of(problem: AbstractProblem) -> Params:
+    """Return shapes and types of a problem's parameters."""
+    return jax.eval_shape(problem.init, jax.random.key(0))
+
+
 def check_rows(policy: Policy, problem: AbstractProblem) -> None:
     """Refuse a site with too few rows for its policy, or for the size of its model."""
-    sizes = problem.sizes()
-    if sizes is None:
+    if problem.sizes() is None:
         return
-    rows, numbers = int(sizes[0]), sum(a.size for a in jax.tree.leaves(jax.eval_shape(problem.init, jax.random.key(0))))
+    rows, numbers = examples_of(problem), sum(a.size for a in jax.tree.leaves(parameters_of(problem)))
     if rows < policy.fewest_rows:
-        raise Refused(f"there are {rows} rows; fewest_rows of the policy is {policy.fewest_rows}", "fewest_rows")
+        raise policy.refusal(f"there are {rows} rows", "fewest_rows")
     if numbers > policy.most_parameters_per_row * rows:
-        raise Refused(
-            f"the model has {numbers} numbers for {rows} rows; most_parameters_per_row of the policy is "
-            f"{policy.most_parameters_per_row:g}",
-            "most_parameters_per_row",
-        )
+        raise policy.refusal(f"the model has {numbers} numbers for {rows} rows", "most_parameters_per_row")
 
 
 def rare_columns(policy: Policy, problem: AbstractProblem) -> np.ndarray:
@@ -80,51 +85,31 @@ def check_point(policy: Policy, problem: AbstractProblem, x: Params, zero_loss: 
     """
     if not isinstance(problem, DataProblem):
         return
+    loss, effective = _loss_and_effective_rows(problem, x)
+    if not np.isfinite(effective) or effective < policy.fewest_rows:
+        what = f"in effect {effective:.3g} rows make up the gradient at this point"
+        raise policy.refusal(what, "fewest_rows", "point")
+    if isinstance(problem, LinearProblem) and np.isfinite(policy.largest_loss):
+        nothing = zero_loss()
+        if nothing > 0 and not loss <= policy.largest_loss * nothing:
+            what = f"the loss is {loss:.3g} here and {nothing:.3g} for the zero model"
+            raise policy.refusal(what, "largest_loss", "point", ". Step sizes may be too large")
+
+
+def at_zero(problem: AbstractProblem) -> tuple[float, float]:
+    """Return the loss of the zero model, and how many rows in effect make up its gradient; inf for a problem without rows."""
+    if not isinstance(problem, DataProblem):
+        return np.inf, np.inf
+    return _loss_and_effective_rows(problem, jax.tree.map(lambda a: np.zeros(a.shape), parameters_of(problem)))
+
+
+def _loss_and_effective_rows(problem: DataProblem, x: Params) -> tuple[float, float]:
+    """The loss, and n (mean ||g_i||)^2 / mean ||g_i||^2, which is n where all rows have gradients of the same length."""
     with jax.enable_x64(True):
         x = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), x)
         loss, first, second = (float(a) for a in _row_sums(problem, x))
-        effective = _effective_rows(problem, first, second)
-        if not np.isfinite(effective) or effective < policy.fewest_rows:
-            raise Refused(
-                f"in effect {effective:.3g} rows make up the gradient at this point; fewest_rows of the policy is "
-                f"{policy.fewest_rows}",
-                "point",
-            )
-        if isinstance(problem, LinearProblem) and np.isfinite(policy.largest_loss):
-            nothing = zero_loss()
-            if nothing > 0 and not loss <= policy.largest_loss * nothing:
-                raise Refused(
-                    f"the loss is {loss:.3g} here and {nothing:.3g} for the zero model; largest_loss of the policy is "
-                    f"{policy.largest_loss:g}. Step sizes may be too large",
-                    "point",
-                )
-
-
-def zero_loss(problem: AbstractProblem) -> float:
-    """Return the loss of the model that is zero everywhere."""
-    return _row_sums_at_zero(problem)[0]
-
-
-def effective_rows_at_zero(problem: AbstractProblem) -> float:
-    """Return how many rows in effect make up the gradient at the zero model; inf for a problem without rows."""
-    if not isinstance(problem, DataProblem):
-        return np.inf
-    return _effective_rows(problem, *_row_sums_at_zero(problem)[1:])
-
-
-def _effective_rows(problem: DataProblem, first: float, second: float) -> float:
-    """n (mean ||g_i||)^2 / mean ||g_i||^2, which is n where all rows have gradients of the same length."""
     rows = problem.data.num_examples
-    return rows * first**2 / second if second > 0 else rows
-
-
-def _row_sums_at_zero(problem: AbstractProblem) -> tuple[float, float, float]:
-    assert isinstance(problem, DataProblem)
-    with jax.enable_x64(True):
-        shapes = jax.eval_shape(problem.init, jax.random.key(0))
-        zero = jax.tree.map(lambda a: jnp.zeros(a.shape, jnp.float64), shapes)
-        loss, first, second = (float(a) for a in _row_sums(problem, zero))
-        return loss, first, second
+    return loss, rows * first**2 / second if second > 0 else rows
 
 
 @jax.jit
@@ -173,16 +158,8 @@ def curvature(problem: AbstractProblem) -> float:
 
 
 def _largest_singular_value(matrix: Any) -> float:
-    if not scipy.sparse.issparse(matrix):
-        return float(np.linalg.norm(matrix, 2))
-    if min(matrix.shape) <= 2:
-        return float(np.linalg.norm(matrix.toarray(), 2))
+    if not scipy.sparse.issparse(matrix) or min(matrix.shape) <= 2:
+        return float(np.linalg.norm(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix, 2))
     start = np.ones(min(matrix.shape))
-    return float(scipy.sparse.linalg.svds(matrix, k=1, v0=start, return_singular_vectors=False, tol=1e-6)[0]) * (
-        1 + 1e-6
-    )
-
-
-def content_of(problem: AbstractProblem) -> str:
-    """A hash of a site's data."""
-    return fingerprint(jax.tree.leaves(problem.data) if isinstance(problem, DataProblem) else problem)
+    found = scipy.sparse.linalg.svds(matrix, k=1, v0=start, return_singular_vectors=False, tol=1e-6)
+    return float(found[0]) * (1 + 1e-6)

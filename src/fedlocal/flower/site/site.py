@@ -5,7 +5,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -48,9 +47,9 @@ class Site:
     agreement: Agreement | None
     policy: Policy
     record: SiteRecord
-    _problems: dict[Any, tuple[Any, AbstractProblem]] = field(default_factory=dict)  # one per precision, and its making
+    # one per precision, with what it was made of, and with its curvature and the loss of the zero model once they were found
+    _problems: dict[Any, tuple[Any, AbstractProblem, dict[str, float]]] = field(default_factory=dict)
     _columns: dict[Any, tuple[np.ndarray, Moments | None]] = field(default_factory=dict)  # the rare ones, and moments
-    _facts: dict[Any, tuple[Any, float]] = field(default_factory=dict)  # curvatures and losses of the zero model
     _states: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what was sent in which round of which run
     _spending: threading.Lock = field(default_factory=threading.Lock)  # short questions are answered side by side
 
@@ -61,17 +60,20 @@ class Site:
         place = (jnp.result_type(float), scaling is None)
         if self._problems.get(place, (None,))[0] != made_with:
             problem = self.problem_for_node(context, *(() if scaling is None else (scaling,)))
-            check_one_client(problem)
+            clients = problem.num_clients if isinstance(problem, AbstractProblem) else None
+            if clients != 1:
+                got = type(problem).__name__ if clients is None else f"{clients} clients"
+                raise Refused(f"problem_for_node must return a problem of one client, got {got}; see fl.problems.only")
             rows.check_rows(self.policy, problem)
             rare, moments = self._of_columns(context, problem if scaling is None else None)
             if scaling is not None and moments is not None:
                 rare = np.union1d(rare, self._marking_missing(problem, moments, scaling))
-            self._problems[place] = (made_with, rows.without_columns(problem, rare))
+            self._problems[place] = (made_with, rows.without_columns(problem, rare), {})
         return self._problems[place][1]
 
     def _marking_missing(self, problem: AbstractProblem, own: Moments, scaling: Scaling) -> np.ndarray:
         """Return columns that mark a few rows by their missing value: the mean of all sites is far from all values here."""
-        missing = int(np.asarray(problem.sizes())[0]) - own.present
+        missing = rows.examples_of(problem) - own.present
         deviation = np.sqrt(own.squares / np.maximum(own.present, 1))
         far = np.abs(np.nan_to_num(scaling.mean) - own.mean) > FAR * deviation
         return np.flatnonzero((missing > 0) & (missing < self.policy.smallest_cell) & far)
@@ -104,12 +106,10 @@ class Site:
 
     def _fact(self, name: str, problem: AbstractProblem, find: Callable[[AbstractProblem], float]) -> float:
         """Return a number of a problem, found once while the problem is in use."""
-        key = (name, id(problem))
-        if key not in self._facts:
-            in_use = {id(p) for _, p in self._problems.values()}
-            self._facts = {k: v for k, v in self._facts.items() if k[1] in in_use}
-            self._facts[key] = (problem, find(problem))  # the problem is kept, so that no other gets its id
-        return self._facts[key][1]
+        facts = next((facts for _, known, facts in list(self._problems.values()) if known is problem), {})
+        if name not in facts:
+            facts[name] = find(problem)
+        return facts[name]
 
     def scaling(self, context: Context, config: Mapping[str, Any]) -> Scaling | None:
         """Return the scaling that the moments in a question give; raise Refused if the site's own moments contradict them."""
@@ -128,9 +128,8 @@ class Site:
             raise Refused(f"the question has moments of {total.mean.size} columns, this site has {own.mean.size}")
         wrong = _contradicted(own, total, bool(config.get(INCLUDED, True)))
         if wrong.any():
-            raise Refused(
-                f"the moments of all sites contradict this site's own, in column {int(np.argmax(wrong)) + 1}", "moments"
-            )
+            column = int(np.argmax(wrong)) + 1
+            raise Refused(f"the moments of all sites contradict this site's own, in column {column}", "moments")
         return total.scaling()
 
     def check_round(
@@ -158,30 +157,22 @@ class Site:
         """Refuse minibatches of too few rows, or that show a small part of the rows again and again."""
         if plan.batch_size is None or problem.sizes() is None:
             return
-        rows, least = int(np.asarray(problem.sizes())[0]), self.policy.fewest_rows
+        count, least = rows.examples_of(problem), self.policy.fewest_rows
         if plan.batch_size < least:
-            raise Refused(
-                f"minibatches have {plan.batch_size} rows; fewest_rows of the policy is {least}", "fewest_rows"
-            )
+            raise self.policy.refusal(f"minibatches have {plan.batch_size} rows", "fewest_rows")
         draws = jax.device_get(plan.draws(plan.round_key(jnp.asarray(r, jnp.int32)), jnp.zeros((), jnp.int32)))
         if not isinstance(draws, Draws):
             return
         shown = len(np.unique(draws.rows))
-        if shown < max(min(least, rows), self.policy.smallest_share * rows):
-            raise Refused(
-                f"the minibatches of the round show {shown} of {rows} rows; smallest_share of the policy is "
-                f"{self.policy.smallest_share:g}",
-                "smallest_share",
-            )
+        if shown < max(min(least, count), self.policy.smallest_share * count):
+            what = f"the minibatches of the round show {shown} of {count} rows"
+            raise self.policy.refusal(what, "smallest_share")
         if plan.epochs is None and min(len(np.unique(batch)) for batch in draws.rows) < least / 2:
-            raise Refused(f"a minibatch repeats a few rows; fewest_rows of the policy is {least}", "fewest_rows")
-        last = rows % plan.batch_size
-        if plan.epochs is not None and 0 < last < min(least, rows):
-            raise Refused(
-                f"the last minibatch of an epoch has {last} of {rows} rows; fewest_rows of the policy is {least}. Another "
-                "batch_size leaves more",
-                "fewest_rows",
-            )
+            raise self.policy.refusal("a minibatch repeats a few rows", "fewest_rows")
+        last = count % plan.batch_size
+        if plan.epochs is not None and 0 < last < min(least, count):
+            what = f"the last minibatch of an epoch has {last} of {count} rows"
+            raise self.policy.refusal(what, "fewest_rows", more=". Another batch_size leaves more")
 
     def check_state(self, place: tuple[Any, ...], state: str, rule: str = "a round has one state") -> None:
         """Refuse a second state or dual point in a round of a run, and a second scaling in a run."""
@@ -190,7 +181,7 @@ class Site:
 
     def check_point(self, problem: AbstractProblem, x: Params) -> None:
         """Refuse a point that singles out rows."""
-        rows.check_point(self.policy, problem, x, lambda: self._fact("zero", problem, rows.zero_loss))
+        rows.check_point(self.policy, problem, x, lambda: self._fact("zero", problem, lambda p: rows.at_zero(p)[0]))
 
     def spend(self, kind: str, run: int, rows: int = 0, r: int | None = None, state: str | None = None) -> None:
         """Count a question about so many rows against the budget and write it down, before it is answered."""
@@ -228,16 +219,3 @@ def state_of(arrays: Mapping[str, np.ndarray], *plain: Mapping[str, Any]) -> str
     for values in plain:
         digest.update(repr(sorted(values.items())).encode())
     return digest.hexdigest()
-
-
-def check_one_client(problem: Any) -> None:
-    """Refuse a problem of several clients: a site is one client."""
-    if not isinstance(problem, AbstractProblem) or problem.num_clients != 1:
-        got = f"{problem.num_clients} clients" if isinstance(problem, AbstractProblem) else type(problem).__name__
-        raise Refused(f"problem_for_node must return a problem of one client, got {got}; see fl.problems.only")
-
-
-def policy_of(node_config: Mapping[str, Any], usual: Policy) -> Policy:
-    """Return the policy of a node: the file that its configuration names, else the app's."""
-    path = node_config.get("policy")
-    return usual if path is None else Policy.read(Path(str(path)))

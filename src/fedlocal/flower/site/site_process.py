@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from flwr.app import Context, Error, Message, MessageType
+from flwr.app import Context, Message, MessageType
 
 from fedlocal.flower._flwr import site as flwr
+from fedlocal.flower.messages.records import error_reply
 from fedlocal.flower.messages.text import traceback_of
 
 POLL_SECONDS = 0.2
@@ -41,8 +42,12 @@ def run_site(app: Answer, arguments: list[str], on_output: Callable[[str], None]
 
     The SuperNode's output goes to the screen, or line by line to `on_output`.
     """
-    port = _free_port()
-    command = [_beside_python("flower-supernode"), "--isolation", "process", "--host", "127.0.0.1", "--port", str(port)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    beside = Path(sys.executable).with_name("flower-supernode")  # of this Python's environment
+    program = str(beside) if beside.exists() else shutil.which(beside.name) or beside.name
+    command = [program, "--isolation", "process", "--host", "127.0.0.1", "--port", str(port)]
     environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
     if sys.platform == "linux":
         command = [sys.executable, "-c", ENDING_WITH_PARENT, *command]
@@ -94,8 +99,7 @@ def _answer(app: Answer, address: str, token: str) -> None:
                 reply = app(message, context)
         except Exception as error:
             log.error("the message was not answered\n%s", traceback_of(error))
-            reason = f"{type(error).__name__}; the log of the site says more"
-            reply = Message(Error(flwr.ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+            reply = error_reply(message, error)
         flwr.push_message(client, reply, context)
         flwr.push_task_output(client, context, flwr.SubStatus.COMPLETED, "")
     except Exception:
@@ -130,12 +134,6 @@ def _read_output(node: subprocess.Popen[bytes], on_output: Callable[[str], None]
             on_output(line.decode(errors="replace"))
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 def _wait_until_open(port: int, node: subprocess.Popen[bytes]) -> bool:
     """Wait until the SuperNode listens. Return False if it ended instead."""
     while node.poll() is None:
@@ -144,9 +142,3 @@ def _wait_until_open(port: int, node: subprocess.Popen[bytes]) -> bool:
                 return True
         time.sleep(POLL_SECONDS)
     return False
-
-
-def _beside_python(name: str) -> str:
-    """Return the path of a command of this Python's environment."""
-    beside = Path(sys.executable).with_name(name)
-    return str(beside) if beside.exists() else shutil.which(name) or name
