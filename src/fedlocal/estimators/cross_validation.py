@@ -29,7 +29,7 @@ class Fold(NamedTuple):
     test: Any  # rows to test
 
 
-class Rows(NamedTuple):
+class ExampleRows(NamedTuple):
     """Examples, as `FederatedModel._fitting_problem` takes them."""
 
     X: Any  # (n, d)
@@ -37,11 +37,11 @@ class Rows(NamedTuple):
     codes: np.ndarray  # (n,) numbers of the sites
     weights: np.ndarray  # (n,)
 
-    def take(self, some: Any) -> "Rows":
-        return Rows(*(column[some] for column in self))
+    def take(self, some: Any) -> "ExampleRows":
+        return ExampleRows(*(column[some] for column in self))
 
 
-def folds(model: FederatedModel, cv: Any, rows: Rows) -> list[Fold]:
+def folds(model: FederatedModel, cv: Any, rows: ExampleRows) -> list[Fold]:
     """The folds of `cv` as in scikit-learn with the sites as groups; None leaves one site out at a time, or takes 5 folds where
     there is one site only. Folds on whose rows there is no weight are left out."""
     X, y, codes, sample_weight = rows
@@ -100,14 +100,14 @@ class CrossValidated(FederatedModel):
     cv: Any = None
 
     @abstractmethod
-    def _psi(self, problem: FittingProblem, strength: float, total: float) -> Regularizer | Separable:
+    def _psi(self, problem: FittingProblem, strength: float, total: float, /) -> Regularizer | Separable:
         """The penalty for a strength and a sum of the examples' weights."""
 
     @abstractmethod
-    def _score(self, model: Start, test: Rows, weighted: bool, fold: str) -> float:
+    def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
         """The score of weights and intercepts on the rows that a fold tests."""
 
-    def _scores(self, problem: FittingProblem, rows: Rows, each: np.ndarray, weighted: bool) -> tuple[Any, Any]:
+    def _scores(self, problem: FittingProblem, rows: ExampleRows, each: np.ndarray, weighted: bool) -> tuple[Any, Any]:
         """(strengths, folds) scores and (folds,) weights of folds; each fit starts where that of the strength before ended."""
         options = self._options(self._psi(problem, each[0], float(rows.weights.sum())))
         splits = folds(self, self.cv, rows)
@@ -143,7 +143,7 @@ class FederatedRegressorCV(FederatedRegressor, CrossValidated):
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Choose alpha, then fit to all examples; arguments as in `FederatedLasso.fit`."""
         X, y = self._validated(X, y)
-        rows = Rows(X, y, *self._sites_and_weights(X, sites, sample_weight))
+        rows = ExampleRows(X, y, *self._sites_and_weights(X, sites, sample_weight))
         problem = self._fitting_problem(*rows)
         largest = problem.zero_strength(elastic_net(1.0, 0.0, self.positive)) / self._ratio()
         self.alphas_ = strengths(self._name, "alphas", self.alphas, largest, self.eps)
@@ -151,11 +151,11 @@ class FederatedRegressorCV(FederatedRegressor, CrossValidated):
         self.alpha_ = float(self.alphas_[np.argmin(np.average(self.mse_path_, axis=1, weights=sizes))])
         return self._fit(problem, self._psi(problem, self.alpha_, 1.0))
 
-    def _psi(self, problem: FittingProblem, strength: float, total: float) -> Regularizer | Separable:
+    def _psi(self, problem: FittingProblem, strength: float, total: float, /) -> Regularizer | Separable:
         alpha, ratio = float(strength), self._ratio()
         return elastic_net(alpha * ratio, alpha * (1 - ratio), self.positive)
 
-    def _score(self, model: Start, test: Rows, weighted: bool, fold: str) -> float:
+    def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
         residuals = np.asarray(test.X @ model[0][:, 0]) + model[1] - test.y
         return np.average(residuals**2, weights=test.weights)
 
@@ -225,7 +225,7 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
                 f"penalty must have a strength: 'l1', 'l2', 'elasticnet' or 'group', got {self.penalty!r}"
             )
         X, labels, each = self._validated(X, y, sample_weight)
-        rows = Rows(X, labels, *self._sites_and_weights(X, sites, each))
+        rows = ExampleRows(X, labels, *self._sites_and_weights(X, sites, each))
         problem, total = self._fitting_problem(*rows), float(rows.weights.sum())
         self.Cs_ = self._candidates(problem, total)
         self.scores_, _ = self._scores(problem, rows, self.Cs_, sample_weight is not None)
@@ -245,7 +245,7 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
         largest = problem.zero_strength(norm) / ratio
         return 1 / (strengths(self._name, "Cs", self.Cs, largest, self.eps) * total)
 
-    def _score(self, model: Start, test: Rows, weighted: bool, fold: str) -> float:
+    def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
         fitted: Any = FederatedLogisticRegression()
         fitted.coef_, fitted.intercept_ = model[0].T, model[1]
         fitted.classes_, fitted.n_features_in_ = self.classes_, test.X.shape[1]

@@ -81,14 +81,12 @@ def _shrink(a: jax.Array, r: jax.Array, p: float) -> jax.Array:
     """z = N s >= 0 with N s + r s^(p-1) = a and ||s||_p = 1, for 0 <= a <= 1, r > 0, p not 1, 2 or inf, ||a||_q > r."""
     rounding = 4 * jnp.finfo(a.dtype).eps
 
-    # N to be tried, where ||s||_p >= 1, where ||s||_p <= 1, the last change of N, and how many were tried
-    State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-
-    def go_on(state: State) -> jax.Array:
+    # a state: N to be tried, one where ||s||_p >= 1, one where ||s||_p <= 1, the last change of N, and how many were tried
+    def go_on(state: tuple[jax.Array, ...]) -> jax.Array:
         length, _, _, moved, tried = state
         return (moved > rounding * length) & (tried < BISECTIONS)
 
-    def step(state: State) -> State:
+    def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         length, lower, upper, _, tried = state
         s, power = _solve(a, r, length, p)  # power = s^(p-1)
         size = norm(s, p)

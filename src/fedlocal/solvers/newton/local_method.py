@@ -33,6 +33,10 @@ class SiteLoss(DataProblem):
     shape: tuple[int, ...] = static()  # of the weights
     intercept: bool = static()
 
+    def __init__(self, data: FederatedData, sums: WeightedSums, shape: tuple[int, ...], l2: float):
+        self.data, self.l2, self.shape = data, l2, shape
+        self.score_loss, self.intercept = sums.loss, sums.intercept
+
     def init(self, key: jax.Array) -> Params:
         x = {"weights": jnp.zeros(self.shape)}
         return {**x, "intercept": jnp.zeros(self.score_loss.outputs)} if self.intercept else x
@@ -106,7 +110,7 @@ def local_rounds(
         x0 |= {"intercept": jnp.asarray(start[1])} if sums.intercept else {}
         numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(method.init(x0)))  # of the state that goes down, and up
         sums.sent.exchange(0, 1)  # smoothness
-        site_loss, every = SiteLoss(data, l2, sums.loss, shape, sums.intercept), -(-options.rounds // EVALUATIONS)
+        site_loss, every = SiteLoss(data, sums, shape, l2), -(-options.rounds // EVALUATIONS)
         settings: dict[str, Any] = {"rounds": options.rounds, "local_steps": options.steps, "weights": options.weights}
         simulate(site_loss, method, x0=x0, eval_every=every, stop_when=is_good_enough, **settings)
     return last
