@@ -1,10 +1,9 @@
 """Strengths chosen by cross-validation, one site left out at a time where there are several."""
 
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -17,7 +16,7 @@ from fedlocal.estimators.base import FederatedModel, parameters
 from fedlocal.estimators.linear import FederatedRegressor, elastic_net
 from fedlocal.estimators.logistic import FederatedLogisticRegression, PenalizedClassifier, Penalty
 from fedlocal.regularizers import L1, GroupL1
-from fedlocal.solvers.newton.fitting import FitOptions, FittingProblem, Start
+from fedlocal.solvers.newton.fitting import FittingProblem, Start
 from fedlocal.util import checks
 from fedlocal.util.progress import ProgressBar
 
@@ -30,11 +29,22 @@ class Fold(NamedTuple):
     test: Any  # rows to test
 
 
-def folds(
-    model: FederatedModel, cv: Any, X: Any, y: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray
-) -> list[Fold]:
+class ExampleRows(NamedTuple):
+    """Examples, as `FederatedModel._fitting_problem` takes them."""
+
+    X: Any  # (n, d)
+    y: np.ndarray  # (n,) targets, or numbers of the classes
+    codes: np.ndarray  # (n,) numbers of the sites
+    weights: np.ndarray  # (n,)
+
+    def take(self, some: Any) -> "ExampleRows":
+        return ExampleRows(*(column[some] for column in self))
+
+
+def folds(model: FederatedModel, cv: Any, rows: ExampleRows) -> list[Fold]:
     """The folds of `cv` as in scikit-learn with the sites as groups; None leaves one site out at a time, or takes 5 folds where
     there is one site only. Folds on whose rows there is no weight are left out."""
+    X, y, codes, sample_weight = rows
     if cv is None and len(np.unique(codes)) > 1:
         cv = LeaveOneGroupOut()
     classifier = is_classifier(model)
@@ -45,7 +55,7 @@ def folds(
     found = [
         Fold(_fold_name(number, len(splits), np.arange(len(y))[test], codes, model.sites_), train, test)
         for number, (train, test) in enumerate(splits)
-        if all(sample_weight[rows].sum() > 0 for rows in (train, test))
+        if all(sample_weight[part].sum() > 0 for part in (train, test))
     ]
     for fold in found:
         if classifier and len(np.unique(y[fold.train])) < len(np.unique(y)):
@@ -64,35 +74,17 @@ def _fold_name(number: int, count: int, test: np.ndarray, codes: np.ndarray, sit
     return f"fold {number + 1} of {count}"
 
 
-def along_path(
-    problem: FittingProblem,
-    penalties: Sequence[Regularizer | Separable],
-    shape: tuple[int, ...],
-    options: FitOptions,
-    owner: str,
-    fold: str,
-) -> Iterator[Start]:
-    """The model of each penalty, from the strongest to the weakest, each fit started where the one before ended."""
-    start, missed = problem.start(), 0
-    for psi in penalties:
-        fit = problem.fit(psi, shape, start, options, lambda *_: None)
-        start, missed = (fit.x, fit.b), missed + (not fit.converged)
-        yield problem.in_units(fit)
-    if missed:
-        warnings.warn(
-            f"{owner}: {missed} of {len(penalties)} fits of {fold} stopped before tol; try more max_iter or a larger tol",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+def given(owner: str, name: str, wanted: Any, **limits: float) -> np.ndarray:
+    """The numbers that are wanted, checked, from small to large."""
+    if not len(wanted):
+        raise ValueError(f"{owner}: {name} must have at least one number, got none")
+    return np.sort([float(checks.number(owner, name, value, **limits)) for value in wanted])
 
 
 def strengths(owner: str, name: str, wanted: Any, largest: float, eps: float) -> np.ndarray:
     """Strengths from large to small: those that are wanted, or that many from the largest to eps times it."""
     if np.ndim(wanted):
-        if not len(wanted):
-            raise ValueError(f"{owner}: {name} must have at least one number, got none")
-        each = [float(checks.number(owner, name, value, at_least=0)) for value in np.asarray(wanted, float)]
-        return np.sort(each)[::-1]
+        return given(owner, name, np.asarray(wanted, float), at_least=0)[::-1]
     count = checks.whole(owner, name, wanted)
     smallest = checks.number(owner, "eps", eps, above=0, at_most=1) * largest
     if largest <= np.finfo(float).resolution:  # nothing to be explained: every strength gives no weights
@@ -101,43 +93,71 @@ def strengths(owner: str, name: str, wanted: Any, largest: float, eps: float) ->
 
 
 @parameters
-class FederatedRegressorCV(FederatedRegressor, ABC):
-    """Regression with alpha chosen by cross-validation."""
+class CrossValidated(FederatedModel):
+    """A model whose strength (alpha or C) is chosen by cross-validation."""
 
     eps: float = 1e-3
-    alphas: Any = 100
     cv: Any = None
-    positive: bool = False
 
     @abstractmethod
+    def _psi(self, problem: FittingProblem, strength: float, total: float, /) -> Regularizer | Separable:
+        """The penalty for a strength and a sum of the examples' weights."""
+
+    @abstractmethod
+    def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
+        """The score of weights and intercepts on the rows that a fold tests."""
+
+    def _scores(self, problem: FittingProblem, rows: ExampleRows, each: np.ndarray, weighted: bool) -> tuple[Any, Any]:
+        """(strengths, folds) scores and (folds,) weights of folds; each fit starts where that of the strength before ended."""
+        options = self._options(self._psi(problem, each[0], float(rows.weights.sum())))
+        splits = folds(self, self.cv, rows)
+        scores, sizes = np.empty((len(each), len(splits))), np.ones(len(splits))
+        with ProgressBar(self._name, scores.size) as bar:
+            for number, (fold, train, test) in enumerate(splits):
+                part, total, missed = self._fitting_problem(*rows.take(train)), float(rows.weights[train].sum()), 0
+                start = part.start()
+                for i, strength in enumerate(each):
+                    fit = part.fit(self._psi(part, strength, total), start, options, lambda *_: None)
+                    start, missed = (fit.x, fit.b), missed + (not fit.converged)
+                    scores[i, number] = self._score(part.in_units(fit), rows.take(test), weighted, fold)
+                    bar.advance_to(number * len(each) + i + 1, fold)
+                if missed:
+                    stopped = f"{missed} of {len(each)} fits of {fold} stopped before tol"
+                    advice = "try more max_iter or a larger tol"
+                    warnings.warn(f"{self._name}: {stopped}; {advice}", ConvergenceWarning, stacklevel=3)
+                sizes[number] = rows.weights[test].sum() if weighted else 1.0
+        return scores, sizes
+
+
+@parameters
+class FederatedRegressorCV(FederatedRegressor, CrossValidated):
+    """Regression with alpha chosen by cross-validation."""
+
+    alphas: Any = 100
+    positive: bool = False
+
     def _ratio(self) -> float:
         """The share of the l1 norm in the penalty."""
+        return 1.0
 
-    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedRegressorCV":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Choose alpha, then fit to all examples; arguments as in `FederatedLasso.fit`."""
-        weighted = sample_weight is not None
         X, y = self._validated(X, y)
-        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        problem, ratio = self._numbers_fitting_problem(X, y, codes, sample_weight), self._ratio()
-        largest = problem.zero_strength(elastic_net(1.0, 0.0, self.positive), (X.shape[1],)) / ratio
+        rows = ExampleRows(X, y, *self._sites_and_weights(X, sites, sample_weight))
+        problem = self._fitting_problem(*rows)
+        largest = problem.zero_strength(elastic_net(1.0, 0.0, self.positive)) / self._ratio()
         self.alphas_ = strengths(self._name, "alphas", self.alphas, largest, self.eps)
-        penalties = [elastic_net(float(a) * ratio, float(a) * (1 - ratio), self.positive) for a in self.alphas_]
-        options, shape = self._options(penalties[0]), (X.shape[1],)
-        splits = folds(self, self.cv, X, y, codes, sample_weight)
-        errors, sizes = np.empty((len(self.alphas_), len(splits))), np.ones(len(splits))
-        with ProgressBar(self._name, errors.size) as bar:
-            for number, (fold, train, test) in enumerate(splits):
-                part = self._numbers_fitting_problem(X[train], y[train], codes[train], sample_weight[train])
-                for i, (x, b) in enumerate(along_path(part, penalties, shape, options, self._name, fold)):
-                    residuals = np.asarray(X[test] @ x[:, 0]) + b - y[test]
-                    errors[i, number] = np.average(residuals**2, weights=sample_weight[test])
-                    bar.advance_to(number * len(penalties) + i + 1, fold)
-                sizes[number] = sample_weight[test].sum() if weighted else 1.0
-        self.mse_path_ = errors
-        best = int(np.argmin(np.average(errors, axis=1, weights=sizes)))
-        self.alpha_ = float(self.alphas_[best])
-        self._fit_psi(problem, penalties[best])
-        return self
+        self.mse_path_, sizes = self._scores(problem, rows, self.alphas_, sample_weight is not None)
+        self.alpha_ = float(self.alphas_[np.argmin(np.average(self.mse_path_, axis=1, weights=sizes))])
+        return self._fit(problem, self._psi(problem, self.alpha_, 1.0))
+
+    def _psi(self, problem: FittingProblem, strength: float, total: float, /) -> Regularizer | Separable:
+        alpha, ratio = float(strength), self._ratio()
+        return elastic_net(alpha * ratio, alpha * (1 - ratio), self.positive)
+
+    def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
+        residuals = np.asarray(test.X @ model[0][:, 0]) + model[1] - test.y
+        return np.average(residuals**2, weights=test.weights)
 
 
 @parameters
@@ -156,9 +176,6 @@ class FederatedLassoCV(FederatedRegressorCV):
     >>> model.mse_path_.shape, round(float(model.coef_[0]), 1)
     ((10, 3), 1.0)
     """
-
-    def _ratio(self) -> float:
-        return 1.0
 
 
 @parameters
@@ -179,7 +196,7 @@ class FederatedElasticNetCV(FederatedRegressorCV):
 
 
 @parameters
-class FederatedLogisticRegressionCV(PenalizedClassifier):
+class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
     r"""`FederatedLogisticRegression` with C chosen by cross-validation, as in scikit-learn's `LogisticRegressionCV`.
 
     Args:
@@ -199,38 +216,21 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
 
     penalty: Penalty | Regularizer | None = field(default="l1", kw_only=False)
     Cs: Any = 10
-    eps: float = 1e-3
-    cv: Any = None
     scoring: Any = None
 
-    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegressionCV":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Choose C, then fit to all examples; arguments as in `FederatedLogisticRegression.fit`."""
         if not isinstance(self.penalty, str):
-            raise ValueError(
-                f"{self._name}: penalty must have a strength: 'l1', 'l2', 'elasticnet' or 'group', got {self.penalty!r}"
+            raise self._error(
+                f"penalty must have a strength: 'l1', 'l2', 'elasticnet' or 'group', got {self.penalty!r}"
             )
-        weighted = sample_weight is not None
-        X, labels, sample_weight = self._validated(X, y, sample_weight)
-        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        total = float(sample_weight.sum())
-        problem = self._classes_fitting_problem(X, labels, codes, sample_weight)
+        X, labels, each = self._validated(X, y, sample_weight)
+        rows = ExampleRows(X, labels, *self._sites_and_weights(X, sites, each))
+        problem, total = self._fitting_problem(*rows), float(rows.weights.sum())
         self.Cs_ = self._candidates(problem, total)
-        psi = self._psi(problem, self.Cs_[0], total)
-        options, splits = self._options(psi), folds(self, self.cv, X, labels, codes, sample_weight)
-        self.scores_ = np.empty((len(self.Cs_), len(splits)))
-        with ProgressBar(self._name, self.scores_.size) as bar:
-            for number, (fold, train, test) in enumerate(splits):
-                part = self._classes_fitting_problem(X[train], labels[train], codes[train], sample_weight[train])
-                own = float(sample_weight[train].sum())
-                penalties = [self._psi(part, C, own) for C in self.Cs_]
-                path = along_path(part, penalties, self._shape(part), options, self._name, fold)
-                for i, model in enumerate(path):
-                    tested = None if not weighted else sample_weight[test]
-                    self.scores_[i, number] = self._scored(model, X[test], labels[test], tested, fold)
-                    bar.advance_to(number * len(penalties) + i + 1, fold)
+        self.scores_, _ = self._scores(problem, rows, self.Cs_, sample_weight is not None)
         self.C_ = float(self.Cs_[np.argmax(self.scores_.mean(axis=1))])
-        self._fit_psi(problem, self._psi(problem, self.C_, total))
-        return self
+        return self._fit(problem, self._psi(problem, self.C_, total))
 
     def _candidates(self, problem: FittingProblem, total: float) -> np.ndarray:
         """Values of C, from small to large."""
@@ -241,27 +241,20 @@ class FederatedLogisticRegressionCV(PenalizedClassifier):
         if self.penalty == "elasticnet":
             ratio = checks.number(self._name, "l1_ratio", self.l1_ratio, above=0, at_most=1)
         if np.ndim(self.Cs):
-            if not len(self.Cs):
-                raise ValueError(f"{self._name}: Cs must have at least one number, got none")
-            return np.sort([checks.number(self._name, "Cs", C, above=0) for C in self.Cs])
-        return 1 / (
-            strengths(self._name, "Cs", self.Cs, problem.zero_strength(norm, self._shape(problem)) / ratio, self.eps)
-            * total
-        )
+            return given(self._name, "Cs", self.Cs, above=0)
+        largest = problem.zero_strength(norm) / ratio
+        return 1 / (strengths(self._name, "Cs", self.Cs, largest, self.eps) * total)
 
-    def _scored(self, model: Start, X: Any, labels: np.ndarray, sample_weight: np.ndarray | None, fold: str) -> float:
-        """The score of weights and intercepts on the rows that a fold tests."""
+    def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
         fitted: Any = FederatedLogisticRegression()
         fitted.coef_, fitted.intercept_ = model[0].T, model[1]
-        fitted.classes_, fitted.n_features_in_ = self.classes_, X.shape[1]
+        fitted.classes_, fitted.n_features_in_ = self.classes_, test.X.shape[1]
         scorer = get_scorer("accuracy" if self.scoring is None else self.scoring)
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        weights = {"sample_weight": test.weights} if weighted else {}
         try:
-            score = float(scorer(fitted, X, self.classes_[labels], **weights))
+            score = float(scorer(fitted, test.X, self.classes_[test.y], **weights))
         except ValueError as error:
-            raise ValueError(f"{self._name}: scoring={self.scoring!r} failed on {fold}: {error}") from error
+            raise self._error(f"scoring={self.scoring!r} failed on {fold}: {error}") from error
         if np.isnan(score):
-            raise ValueError(
-                f"{self._name}: scoring={self.scoring!r} is not defined on {fold}; try another scoring or cv"
-            )
+            raise self._error(f"scoring={self.scoring!r} is not defined on {fold}; try another scoring or cv")
         return score

@@ -1,18 +1,16 @@
 """Regression over sites: least squares without a penalty, Lasso, elastic net."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import FederatedModel, parameters
-from fedlocal.losses import regression_loss
+from fedlocal.losses import ScoreLoss, regression_loss
 from fedlocal.regularizers import L1, ElasticNet, SquaredL2, Zero
-from fedlocal.solvers.newton.fitting import FittingProblem
 from fedlocal.solvers.newton.weighted_sums import LARGEST, SMALLEST
 from fedlocal.util import checks
 
@@ -25,45 +23,37 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
 
     def predict(self, X: Any) -> np.ndarray:
         """(n,) predictions."""
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return np.asarray(X @ self.coef_) + self.intercept_
+        return np.asarray(self._features(X) @ self.coef_) + self.intercept_
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+        X, y = self._examples(X, y, y_numeric=True)
         y = np.asarray(y, np.float64)
         largest = float(np.max(np.abs(y)))
         if largest > LARGEST or 0 < largest < SMALLEST:
-            raise ValueError(
-                f"{self._name}: y must be zero or have values of a size from {SMALLEST:g} to {LARGEST:g}, got {largest:g} as the "
-                "largest; change its unit"
-            )
-        return self._canonical(X), y
+            sizes = f"of a size from {SMALLEST:g} to {LARGEST:g}, got {largest:g} as the largest; change its unit"
+            raise self._error(f"y must be zero or have values {sizes}")
+        return X, y
 
-    def _numbers_fitting_problem(
-        self, X: Any, y: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray
-    ) -> FittingProblem:
-        return self._fitting_problem(X, y, codes, sample_weight, regression_loss(self._name, self.loss))
+    def _targets_and_loss(self, y: np.ndarray) -> tuple[np.ndarray, ScoreLoss]:
+        return y, regression_loss(self._name, self.loss)
 
-    def _fit_psi(self, problem: Any, psi: Regularizer | Separable) -> None:
-        x, b = self._fit(problem, psi, (problem.sums.width,))
+    def _keep(self, x: np.ndarray, b: np.ndarray) -> None:
         self.coef_, self.intercept_ = x[:, 0], float(b[0])
 
 
 @parameters
-class PenalizedRegressor(FederatedRegressor, ABC):
+class PenalizedRegressor(FederatedRegressor):
     """Regression with a penalty that is known before the data are."""
 
     @abstractmethod
     def _psi(self) -> Regularizer | Separable:
         """The penalty of the weights."""
 
-    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "PenalizedRegressor":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """FitResult to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, y = self._validated(X, y)
-        codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        self._fit_psi(self._numbers_fitting_problem(X, y, codes, sample_weight), self._psi())
-        return self
+        problem = self._fitting_problem(X, y, *self._sites_and_weights(X, sites, sample_weight))
+        return self._fit(problem, self._psi())
 
 
 @parameters
@@ -91,9 +81,7 @@ class FederatedLinearRegression(PenalizedRegressor):
         if self.penalty is None:
             return Separable(lower=0.0) if self.positive else Zero()
         if self.positive:
-            raise ValueError(
-                f"{self._name}: positive=True takes no penalty; FederatedLasso and FederatedElasticNet have both"
-            )
+            raise self._error("positive=True takes no penalty; FederatedLasso and FederatedElasticNet have both")
         return checks.instance(self._name, "penalty", self.penalty, Regularizer)
 
 

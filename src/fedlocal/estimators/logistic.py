@@ -1,19 +1,19 @@
 """Classification over sites: logistic regression of two and of more classes."""
 
 from dataclasses import field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from fedlocal.core import Regularizer
 from fedlocal.estimators.base import FederatedModel, parameters
 from fedlocal.estimators.linear import elastic_net
-from fedlocal.losses import LogisticLoss, SoftmaxLoss
+from fedlocal.losses import LogisticLoss, ScoreLoss, SoftmaxLoss
 from fedlocal.regularizers import GroupL1, Zero
 from fedlocal.solvers.newton.fitting import FittingProblem
 from fedlocal.util import checks
@@ -30,9 +30,7 @@ class FederatedClassifier(ClassifierMixin, FederatedModel):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """(n,) scores of the second class, or (n, classes)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        scores = np.asarray(self._features(X) @ self.coef_.T) + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
@@ -51,36 +49,22 @@ class FederatedClassifier(ClassifierMixin, FederatedModel):
 
     def _validated(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, Any]:
         """Features, numbers of the classes, weights with those of the classes in them; sets `classes_`."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        X, y = self._examples(X, y)
         check_classification_targets(y)
-        X = self._canonical(X)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"{self._name}: y must have at least two classes, got only one class, {self.classes_[0]!r}"
-            )
+            raise self._error(f"y must have at least two classes, got only one class, {self.classes_[0]!r}")
         if self.class_weight is not None:
             each = compute_sample_weight(self.class_weight, y)
             sample_weight = each * _check_sample_weight(sample_weight, X, dtype=np.float64)
         return X, labels, sample_weight
 
-    def _classes_fitting_problem(
-        self, X: Any, labels: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray
-    ) -> FittingProblem:
-        """The examples with the loss for this number of classes."""
-        if len(self.classes_) == 2:
-            return self._fitting_problem(X, 2.0 * labels - 1.0, codes, sample_weight, LogisticLoss())
-        return self._fitting_problem(X, labels, codes, sample_weight, SoftmaxLoss(len(self.classes_)))
+    def _targets_and_loss(self, y: np.ndarray) -> tuple[np.ndarray, ScoreLoss]:
+        return (2.0 * y - 1.0, LogisticLoss()) if len(self.classes_) == 2 else (y, SoftmaxLoss(len(self.classes_)))
 
-    def _fit_psi(self, problem: FittingProblem, psi: Regularizer) -> None:
-        x, b = self._fit(problem, psi, self._shape(problem))
+    def _keep(self, x: np.ndarray, b: np.ndarray) -> None:
         # a number added to all intercepts of a softmax changes nothing: their mean is zero here
         self.coef_, self.intercept_ = np.ascontiguousarray(x.T), b if len(b) == 1 else b - b.mean()
-
-    def _shape(self, problem: FittingProblem) -> tuple[int, ...]:
-        """Shape of the weights, as a regulariser sees them."""
-        outputs = problem.sums.loss.outputs
-        return (problem.sums.width, outputs) if outputs > 1 else (problem.sums.width,)
 
 
 @parameters
@@ -108,13 +92,11 @@ class PenalizedClassifier(FederatedClassifier):
 
     def _groups(self, problem: FittingProblem) -> np.ndarray:
         labels = np.asarray([] if self.groups is None else self.groups)
-        if labels.shape != (problem.sums.width,):
-            raise ValueError(
-                f"{self._name}: groups must have one label per feature ({problem.sums.width}) for penalty='group', "
-                f"got {'None' if self.groups is None else f'shape {labels.shape}'}"
-            )
+        width, outputs = problem.sums.width, problem.sums.loss.outputs
+        if labels.shape != (width,):
+            got = "None" if self.groups is None else f"shape {labels.shape}"
+            raise self._error(f"groups must have one label per feature ({width}) for penalty='group', got {got}")
         _, numbers = np.unique(labels, return_inverse=True)
-        outputs = problem.sums.loss.outputs
         return numbers if outputs == 1 else np.repeat(numbers[:, None], outputs, axis=1)
 
 
@@ -137,13 +119,11 @@ class FederatedLogisticRegression(PenalizedClassifier):
     (['well'], True)
     """
 
-    penalty: Penalty | Regularizer | None = field(default="l2", kw_only=False)
     C: float = 1.0
 
-    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedLogisticRegression":
+    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """FitResult to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, labels, sample_weight = self._validated(X, y, sample_weight)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
-        problem = self._classes_fitting_problem(X, labels, codes, sample_weight)
-        self._fit_psi(problem, self._psi(problem, self.C, float(sample_weight.sum())))
-        return self
+        problem = self._fitting_problem(X, labels, codes, sample_weight)
+        return self._fit(problem, self._psi(problem, self.C, float(sample_weight.sum())))

@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedlocal.estimators.base import parameters
 from fedlocal.estimators.linear import FederatedRegressor
@@ -36,14 +36,13 @@ class FederatedMatrixRegression(FederatedRegressor):
         flat, y = self._validated(flat, y)
         shape = given or self.shape or (flat.shape[1], 1)
         if len(shape) != 2 or int(np.prod(shape)) != flat.shape[1]:
-            raise ValueError(
-                f"{self._name}: shape must be two numbers whose product is the number of features, {flat.shape[1]}, got {shape}"
-            )
+            wanted = f"two numbers whose product is the number of features, {flat.shape[1]}"
+            raise self._error(f"shape must be {wanted}, got {shape}")
         alpha = checks.number(self._name, "alpha", self.alpha, at_least=0)
-        codes, sample_weight = self._sites_and_weights(flat, sites, sample_weight)
-        problem = self._numbers_fitting_problem(flat, y, codes, sample_weight)
-        x, b = self._fit(problem, Nuclear(alpha), (int(shape[0]), int(shape[1])))
-        self.coef_, self.intercept_ = x.reshape(shape), float(b[0])
+        problem = self._fitting_problem(flat, y, *self._sites_and_weights(flat, sites, sample_weight))
+        problem.shape = (int(shape[0]), int(shape[1]))
+        self._fit(problem, Nuclear(alpha))
+        self.coef_ = self.coef_.reshape(shape)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -51,9 +50,8 @@ class FederatedMatrixRegression(FederatedRegressor):
         check_is_fitted(self)
         flat, shape = self._flat(X)
         if shape is not None and shape != self.coef_.shape:
-            raise ValueError(f"{self._name}: X must have matrices of shape {self.coef_.shape}, got {shape}")
-        flat = validate_data(self, flat, accept_sparse="csr", dtype=np.float64, reset=False)
-        return np.asarray(flat @ self.coef_.ravel()) + self.intercept_
+            raise self._error(f"X must have matrices of shape {self.coef_.shape}, got {shape}")
+        return np.asarray(self._features(flat) @ self.coef_.ravel()) + self.intercept_
 
     def _flat(self, X: Any) -> tuple[Any, tuple[int, ...] | None]:
         """Matrices as rows, and their shape if X has three axes."""

@@ -8,7 +8,6 @@ import numpy as np
 import optax
 
 from fedlocal.core import MirrorMap, Params, Regularizer, Scalar, is_free
-from fedlocal.core.regularizer import key_name
 from fedlocal.mirrors.pairs import Formulas, formula, like, water_level
 from fedlocal.regularizers import (
     L1,
@@ -24,8 +23,8 @@ from fedlocal.regularizers import (
     TotalVariation,
     Zero,
 )
-from fedlocal.regularizers.monotone import isotonic
-from fedlocal.regularizers.total_variation import total_variation_prox, vector
+from fedlocal.regularizers.blocks import children, named_parts
+from fedlocal.regularizers.box import broadcasts
 from fedlocal.util import checks
 
 
@@ -84,46 +83,24 @@ class DiagonalQuadratic(MirrorMap):
         """d of each array of x, in the order of `jax.tree.leaves`."""
         parts = _spread(self.diagonal, x)
         for d, a in zip(parts, jax.tree.leaves(x), strict=True):
-            shape = np.shape(d)
-            if not _fits(shape, np.shape(a)):
+            shape, other = np.shape(d), np.shape(a)
+            if not broadcasts(shape, other):
                 raise ValueError(
-                    f"DiagonalQuadratic: a diagonal of shape {shape} does not fit parameters of shape {np.shape(a)}"
+                    f"DiagonalQuadratic: a diagonal of shape {shape} does not fit parameters of shape {other}"
                 )
         return parts
-
-
-def _fits(d: tuple[int, ...], a: tuple[int, ...]) -> bool:
-    return len(d) <= len(a) and all(n in (1, m) for n, m in zip(d[::-1], a[::-1], strict=False))
 
 
 def _spread(diagonal: Params, x: Params) -> list[Any]:
     if jax.tree_util.all_leaves([diagonal]):
         return [1.0 if is_free(path) else diagonal for path, _ in jax.tree_util.tree_flatten_with_path(x)[0]]
-    named = _children(diagonal)
+    named = children(diagonal)
     if jax.tree_util.all_leaves([x]):
         raise ValueError(
             f"DiagonalQuadratic: the diagonal has parts {list(named)}, the parameters are a single array of shape "
             f"{np.shape(x)}; give a number or an array"
         )
-    parts = _children(x)
-    unknown = [key for key in named if key not in parts]
-    if unknown:
-        raise ValueError(f"DiagonalQuadratic: the parameters have no part {unknown[0]!r}; they have: {list(parts)}")
-    return [d for key, child in parts.items() for d in _spread(named.get(key, 1.0), child)]
-
-
-def _children(tree: Params) -> dict[Any, Params]:
-    """What is one level down, by key, field or position."""
-    children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0]
-    return {key_name(path[0]): child for path, child in children}
-
-
-def _each(y: jax.Array, psi: Regularizer, t: Scalar, d: jax.Array) -> jax.Array:
-    return psi.array_prox(y / d, t / d)
-
-
-def _simplex(y: jax.Array, psi: Simplex, t: Scalar, d: jax.Array) -> jax.Array:
-    return _onto_simplex(y, d, psi.total)
+    return [d for own, child in named_parts("DiagonalQuadratic", named, x, 1.0) for d in _spread(own, child)]
 
 
 def _l1_ball(y: jax.Array, psi: L1Ball, t: Scalar, d: jax.Array) -> jax.Array:
@@ -141,26 +118,13 @@ def _linf(y: jax.Array, psi: LInf, t: Scalar, d: jax.Array) -> jax.Array:
     return jnp.clip(y / d, -c, c)
 
 
-def _total_variation(y: jax.Array, psi: TotalVariation, t: Scalar, d: jax.Array) -> jax.Array:
-    return total_variation_prox(vector("TotalVariation", y), d, t * psi.strength)
-
-
-def _monotone(y: jax.Array, psi: Monotone, t: Scalar, d: jax.Array) -> jax.Array:
-    way = slice(None, None, 1 if psi.increasing else -1)
-    return isotonic(vector("Monotone", y)[way], d[way])[way]
-
-
 FORMULAS: Formulas = {
-    Zero: _each,
-    L1: _each,
-    SquaredL2: _each,
-    ElasticNet: _each,
-    Box: _each,
-    NonNegative: _each,
-    LInfBall: _each,
-    Simplex: _simplex,
+    **dict.fromkeys(
+        (Zero, L1, SquaredL2, ElasticNet, Box, NonNegative, LInfBall),
+        lambda y, psi, t, d: psi.array_prox(y / d, t / d),
+    ),
+    Simplex: lambda y, psi, t, d: _onto_simplex(y, d, psi.total),
     L1Ball: _l1_ball,
     LInf: _linf,
-    TotalVariation: _total_variation,
-    Monotone: _monotone,
+    **dict.fromkeys((TotalVariation, Monotone), lambda y, psi, t, d: psi.weighted_prox(y, t, d)),
 }

@@ -87,25 +87,16 @@ def shrunk(y: jax.Array, a: Scalar) -> jax.Array:
     return jnp.where(large, v / jnp.where(large, a, 1), jnp.exp(jnp.where(large, 0, y - v)))
 
 
-def _scaled_down(y: jax.Array, psi: L1Ball, t: Scalar) -> jax.Array:
-    return jnp.exp(y - jnp.maximum(jax.nn.logsumexp(y) - jnp.log(psi.radius), 0))
-
-
-def _exp_of_prox(y: jax.Array, psi: Regularizer, t: Scalar) -> jax.Array:
-    return jnp.exp(psi.array_prox(y, t))
-
-
 FORMULAS: Formulas = {
     Zero: lambda y, psi, t: jnp.exp(y),
     L1: lambda y, psi, t: jnp.exp(y - t * psi.strength),
     Simplex: lambda y, psi, t: psi.total * jax.nn.softmax(y.ravel()).reshape(y.shape),
-    L1Ball: _scaled_down,
+    L1Ball: lambda y, psi, t: jnp.exp(y - jnp.maximum(jax.nn.logsumexp(y) - jnp.log(psi.radius), 0)),
     Box: lambda y, psi, t: jnp.clip(jnp.exp(y), psi.lower, psi.upper),
     NonNegative: lambda y, psi, t: jnp.exp(y),
     LInfBall: lambda y, psi, t: jnp.minimum(jnp.exp(y), psi.radius),
     SquaredL2: lambda y, psi, t: shrunk(y, t * psi.strength),
     ElasticNet: lambda y, psi, t: shrunk(y - t * psi.l1, t * psi.l2),
     LInf: lambda y, psi, t: jnp.exp(jnp.minimum(y, water_level(y, 1.0, t * psi.strength))),
-    TotalVariation: _exp_of_prox,
-    Monotone: _exp_of_prox,
+    **dict.fromkeys((TotalVariation, Monotone), lambda y, psi, t: jnp.exp(psi.array_prox(y, t))),
 }

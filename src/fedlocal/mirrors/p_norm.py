@@ -71,10 +71,6 @@ def _scale(x: jax.Array) -> jax.Array:
     return jnp.where(largest > 0, largest, 1)
 
 
-def _prox(y: jax.Array, psi: Regularizer, t: Scalar, p: Scalar) -> jax.Array:
-    return psi.array_prox(y, t)
-
-
 def _same_p(y: jax.Array, psi: Lp, t: Scalar, p: Scalar) -> jax.Array:
     if not checks.is_traced(p) and not np.all(np.asarray(p) == psi.p):
         raise ValueError(f"PNorm: has a conjugate_grad with Lp of the same p only, got p={p} and Lp of p={psi.p}")
@@ -84,11 +80,6 @@ def _same_p(y: jax.Array, psi: Lp, t: Scalar, p: Scalar) -> jax.Array:
 
 
 FORMULAS: Formulas = {  # to w = grad h(x), before the link
-    Zero: _prox,
-    L1: _prox,
-    NonNegative: _prox,
-    LInf: _prox,
-    TotalVariation: _prox,
-    Monotone: _prox,
+    **dict.fromkeys((Zero, L1, NonNegative, LInf, TotalVariation, Monotone), lambda y, psi, t, p: psi.array_prox(y, t)),
     Lp: _same_p,
 }

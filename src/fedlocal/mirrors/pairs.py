@@ -47,7 +47,6 @@ def map_pairs(
 
 
 def half_square(x: Any) -> jax.Array:
-    """1/2 ||x||_2^2."""
     return jnp.sum(jnp.square(x)) / 2
 
 

@@ -2,20 +2,16 @@
 `subgradient`."""
 
 from fedlocal.core import Zero
-from fedlocal.regularizers.balls import L1Ball, L2Ball, LInfBall
+from fedlocal.regularizers.balls import L1Ball, L2Ball, LInfBall, Simplex
 from fedlocal.regularizers.blocks import Blocks
-from fedlocal.regularizers.box import Box
-from fedlocal.regularizers.elastic_net import ElasticNet
+from fedlocal.regularizers.box import Box, NonNegative
+from fedlocal.regularizers.elastic_net import ElasticNet, SquaredL2
 from fedlocal.regularizers.group_l1 import GroupL1
 from fedlocal.regularizers.l1 import L1
-from fedlocal.regularizers.l2_norm import L2Norm
-from fedlocal.regularizers.linf import LInf
 from fedlocal.regularizers.lp import Lp
 from fedlocal.regularizers.monotone import Monotone
-from fedlocal.regularizers.non_negative import NonNegative
+from fedlocal.regularizers.norms import L2Norm, LInf
 from fedlocal.regularizers.nuclear import Nuclear, NuclearBall
-from fedlocal.regularizers.simplex import Simplex
-from fedlocal.regularizers.squared_l2 import SquaredL2
 from fedlocal.regularizers.total_variation import TotalVariation
 
 __all__ = [

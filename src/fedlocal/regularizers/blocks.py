@@ -1,6 +1,7 @@
 """Blocks: a different regulariser for different parts of the parameters."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 
@@ -31,17 +32,9 @@ class Blocks(Regularizer):
         self.blocks = dict(blocks)
 
     def parts(self, x: Params) -> list[Regularizer]:
-        children, _ = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda node: node is not x)
-        if any(not path for path, _ in children):
+        if jax.tree_util.all_leaves([x]):
             raise self._not_an_array()
-        keys = [key_name(path[0]) for path, _ in children]
-        unknown = [key for key in self.blocks if key not in keys]
-        if unknown:
-            raise ValueError(f"Blocks: the parameters have no part {unknown[0]!r}; they have: {keys}")
-        parts: list[Regularizer] = []
-        for key, (_, child) in zip(keys, children, strict=True):
-            parts += self.blocks.get(key, Zero()).parts(child)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        return parts
+        return [part for psi, child in named_parts("Blocks", self.blocks, x, Zero()) for part in psi.parts(child)]
 
     def array_value(self, x: jax.Array) -> jax.Array:
         raise self._not_an_array()
@@ -54,3 +47,18 @@ class Blocks(Regularizer):
 
     def _not_an_array(self) -> TypeError:
         return TypeError(f"Blocks: acts on parameters with named parts {list(self.blocks)}, got a single array")
+
+
+def named_parts(owner: str, named: Mapping[Any, Any], x: Params, default: Any) -> list[tuple[Any, Params]]:
+    """Each part of x one level down, by key, field or position, after what has its name."""
+    parts = children(x)
+    unknown = [key for key in named if key not in parts]
+    if unknown:
+        raise ValueError(f"{owner}: the parameters have no part {unknown[0]!r}; they have: {list(parts)}")
+    return [(named.get(key, default), child) for key, child in parts.items()]
+
+
+def children(tree: Params) -> dict[Any, Params]:
+    """What is one level down in a tree that is not a single array."""
+    found = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0]
+    return {key_name(path[0]): child for path, child in found}

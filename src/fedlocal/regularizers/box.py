@@ -1,15 +1,16 @@
-"""Box: every coordinate between two bounds."""
+"""Box: every coordinate between two bounds. NonNegative: no coordinate below zero."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from optax import projections
 
-from fedlocal.core import Regularizer, Scalar, Separable, gauges
-from fedlocal.regularizers.balls import indicator
+from fedlocal.core import Scalar, Separable, gauges
+from fedlocal.regularizers.balls import Constraint
 from fedlocal.util import checks
 
 
-class Box(Regularizer):
+class Box(Constraint):
     r"""psi(x) = 0 if lower <= x <= upper in every coordinate, else inf. Bounds are numbers or arrays; +-inf is allowed.
 
     prox: clipping, whatever t. psi^*(y) = sum_i max(lower_i y_i, upper_i y_i).
@@ -23,16 +24,10 @@ class Box(Regularizer):
     upper: Scalar
 
     def __init__(self, lower: Scalar, upper: Scalar):
-        for name, value in (("lower", lower), ("upper", upper)):
-            _number(name, value)
-        if not (checks.is_traced(lower) or checks.is_traced(upper)) and not np.all(
-            np.asarray(lower, float) <= np.asarray(upper, float)
-        ):
+        low, high = _number("lower", lower), _number("upper", upper)
+        if low is not None and high is not None and not np.all(low <= high):
             raise ValueError(f"Box: lower must be <= upper, got lower={lower} and upper={upper}")
         self.lower, self.upper = lower, upper
-
-    def array_value(self, x: jax.Array) -> jax.Array:
-        return indicator(self.array_violation(x), jnp.max(jnp.abs(x)))
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
         self._check_shape(x)
@@ -69,16 +64,42 @@ class Box(Regularizer):
         return jnp.where(y > 0, self.upper, self.lower)
 
     def _check_shape(self, x: jax.Array) -> None:
-        for bound in (self.lower, self.upper):
-            shape = np.shape(bound)
-            if len(shape) > x.ndim or any(a not in (1, b) for a, b in zip(shape[::-1], x.shape[::-1], strict=False)):
+        for shape in map(np.shape, (self.lower, self.upper)):
+            if not broadcasts(shape, x.shape):
                 raise ValueError(f"Box: bounds of shape {shape} do not fit parameters of shape {x.shape}")
 
 
-def _number(name: str, value: Scalar) -> None:
-    if checks.is_traced(value):
-        return
+def _number(name: str, value: Scalar) -> np.ndarray | None:
+    """A bound as an array; None for a traced one, which cannot be checked."""
     try:
-        np.asarray(value, float)
+        return None if checks.is_traced(value) else np.asarray(value, float)
     except (TypeError, ValueError):
         raise TypeError(f"Box: {name} must be a number or an array, got {value!r}") from None
+
+
+def broadcasts(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
+    """Return True if an array of this shape can be spread over another shape."""
+    return len(shape) <= len(onto) and all(a in (1, b) for a, b in zip(shape[::-1], onto[::-1], strict=False))
+
+
+class NonNegative(Constraint):
+    r"""psi(x) = 0 if x >= 0 in every coordinate, else inf.
+
+    prox: max(x, 0), whatever t. psi^*(y) = 0 if y <= 0 in every coordinate, else inf.
+    Reference: dissertation, eq. FCO with a constraint. Differs from it: nothing.
+
+    >>> NonNegative().prox(jnp.array([2.0, -0.5]), 1.0).tolist()
+    [2.0, 0.0]
+    """
+
+    def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
+        return projections.projection_non_negative(x)
+
+    def array_violation(self, x: jax.Array) -> jax.Array:
+        return jnp.maximum(jnp.max(-x), 0)
+
+    def array_gauge(self, y: jax.Array) -> jax.Array:
+        return gauges.cone(jnp.max(y), jnp.maximum(jnp.max(jnp.abs(y)), 1))
+
+    def separable(self) -> Separable:
+        return Separable(lower=0.0)

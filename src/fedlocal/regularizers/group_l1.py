@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import Scalar, gauges, static
-from fedlocal.regularizers.l2_norm import shrinkage
-from fedlocal.regularizers.scaled_norm import ScaledNorm
+from fedlocal.regularizers.norms import ScaledNorm, shrinkage
 
 
 class GroupL1(ScaledNorm):
@@ -67,7 +66,6 @@ class GroupL1(ScaledNorm):
         return x.shape[0]
 
     def _norms(self, x: jax.Array) -> jax.Array:
-        """(groups,)"""
         count = self._count(x)
         if self.groups is None:
             return jnp.linalg.norm(x.reshape(count, -1), axis=1)

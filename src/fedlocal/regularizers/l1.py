@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlocal.core import Scalar, Separable, gauges
-from fedlocal.regularizers.scaled_norm import ScaledNorm
+from fedlocal.regularizers.norms import ScaledNorm
 
 
 class L1(ScaledNorm):

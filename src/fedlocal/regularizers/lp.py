@@ -1,16 +1,13 @@
 """Lp: the p-norm for any p >= 1, between the sparsity of L1 and the evenness of LInf."""
 
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedlocal.core import Scalar, gauges, static
 from fedlocal.regularizers.l1 import L1
-from fedlocal.regularizers.l2_norm import L2Norm
-from fedlocal.regularizers.linf import LInf
-from fedlocal.regularizers.scaled_norm import ScaledNorm
+from fedlocal.regularizers.norms import L2Norm, LInf, ScaledNorm
 from fedlocal.util import checks
 
 BISECTIONS = 100  # more than the digits of float64: Newton's method stops after about 8
@@ -80,38 +77,32 @@ def norm(x: jax.Array, p: float) -> jax.Array:
     return largest * jnp.sum((jnp.abs(x) / jnp.where(largest > 0, largest, 1)) ** p) ** (1 / p)
 
 
-class _Search(NamedTuple):
-    length: jax.Array  # N, the next to try
-    lower: jax.Array  # ||s||_p >= 1 here
-    upper: jax.Array  # ||s||_p <= 1 here
-    moved: jax.Array  # by the last step
-    tried: jax.Array
-
-
 def _shrink(a: jax.Array, r: jax.Array, p: float) -> jax.Array:
     """z = N s >= 0 with N s + r s^(p-1) = a and ||s||_p = 1, for 0 <= a <= 1, r > 0, p not 1, 2 or inf, ||a||_q > r."""
     rounding = 4 * jnp.finfo(a.dtype).eps
 
-    def go_on(search: _Search) -> jax.Array:
-        return (search.moved > rounding * search.length) & (search.tried < BISECTIONS)
+    # a state: N to be tried, one where ||s||_p >= 1, one where ||s||_p <= 1, the last change of N, and how many were tried
+    def go_on(state: tuple[jax.Array, ...]) -> jax.Array:
+        length, _, _, moved, tried = state
+        return (moved > rounding * length) & (tried < BISECTIONS)
 
-    def step(search: _Search) -> _Search:
-        length = search.length
+    def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        length, lower, upper, _, tried = state
         s, power = _solve(a, r, length, p)  # power = s^(p-1)
         size = norm(s, p)
         too_short = size >= 1  # the prox is longer than this
-        lower, upper = jnp.where(too_short, length, search.lower), jnp.where(too_short, search.upper, length)
+        lower, upper = jnp.where(too_short, length, lower), jnp.where(too_short, upper, length)
         # Newton for 1/||s||_p = 1, which is linear in N for p = 2 and for r = 0; ds/dN = -s^2 / (N s + (p-1) r s^(p-1))
         bend = length * s + (p - 1) * r * power
         slope = jnp.sum(power * s**2 / jnp.where(bend > 0, bend, 1)) / size ** (p + 1)
         newton = length + (1 - 1 / size) / slope
         inside, met = (newton > lower) & (newton < upper), jnp.abs(size - 1) <= rounding
         new = jnp.where(inside, newton, jnp.where(met, length, (lower + upper) / 2))
-        return _Search(new, lower, upper, jnp.abs(new - length), search.tried + 1)
+        return new, lower, upper, jnp.abs(new - length), tried + 1
 
     most = norm(a, p)
-    start = _Search(most, jnp.zeros_like(most), most, jnp.full_like(most, jnp.inf), jnp.zeros((), jnp.int32))
-    length = jax.lax.while_loop(go_on, step, start).length
+    start = most, jnp.zeros_like(most), most, jnp.full_like(most, jnp.inf), jnp.zeros((), jnp.int32)
+    length = jax.lax.while_loop(go_on, step, start)[0]
     return length * _solve(a, r, length, p)[0]
 
 

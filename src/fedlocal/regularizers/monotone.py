@@ -6,13 +6,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import Regularizer, Scalar, gauges, static
-from fedlocal.regularizers.balls import indicator
+from fedlocal.core import Scalar, gauges, static
+from fedlocal.regularizers.balls import Constraint
 from fedlocal.regularizers.total_variation import vector
 from fedlocal.util import checks
 
 
-class Monotone(Regularizer):
+class Monotone(Constraint):
     r"""psi(x) = 0 if x_1 <= x_2 <= ... <= x_n (>= if not `increasing`), else inf, for vectors.
 
     prox: Euclidean projection, whatever t, by pooling adjacent violators; linear time. With S_k = y_1 + ... + y_k,
@@ -28,17 +28,15 @@ class Monotone(Regularizer):
     def __init__(self, increasing: bool = True):
         self.increasing = checks.instance("Monotone", "increasing", increasing, bool)
 
-    def array_value(self, x: jax.Array) -> jax.Array:
-        return indicator(self.array_violation(x), jnp.max(jnp.abs(x)))
-
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
-        return self._turn(isotonic(self._turn(vector("Monotone", x)), jnp.ones_like(x)))
+        return self.weighted_prox(x, t, jnp.ones_like(x))
+
+    def weighted_prox(self, y: jax.Array, t: Scalar, weights: jax.Array) -> jax.Array:
+        """argmin_x sum_i weights_i/2 x_i^2 - y_i x_i + t psi(x)."""
+        return self._turn(isotonic(self._turn(vector("Monotone", y)), self._turn(weights)))
 
     def array_violation(self, x: jax.Array) -> jax.Array:
         return jnp.max(-jnp.diff(self._turn(vector("Monotone", x))), initial=0)
-
-    def array_conjugate(self, y: jax.Array) -> jax.Array:
-        return gauges.unit_ball(self.array_gauge(y))
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
         sums = jnp.cumsum(self._turn(vector("Monotone", y)))

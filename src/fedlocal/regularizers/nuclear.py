@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from fedlocal.core import Scalar, gauges
-from fedlocal.regularizers.balls import NormBall, onto_l1_ball
-from fedlocal.regularizers.scaled_norm import ScaledNorm
+from fedlocal.regularizers.balls import NormBall
+from fedlocal.regularizers.norms import ScaledNorm, onto_l1_ball
 
 
 class Nuclear(ScaledNorm):
@@ -21,19 +21,19 @@ class Nuclear(ScaledNorm):
     """
 
     def array_value(self, x: jax.Array) -> jax.Array:
-        return self.strength * jnp.sum(_singular_values("Nuclear", x))
+        return self.strength * jnp.sum(_singular_values(x))
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
-        u, s, vt = _svd("Nuclear", x)
+        u, s, vt = _svd(x)
         return _product(u * jnp.maximum(s - t * self.strength, 0), vt)
 
     def array_subgradient(self, x: jax.Array) -> jax.Array:
-        u, s, vt = _svd("Nuclear", x)
+        u, s, vt = _svd(x)
         positive = s > jnp.finfo(x.dtype).eps * max(x.shape) * s[0]
         return self.strength * _product(u * positive, vt)
 
     def array_gauge(self, y: jax.Array) -> jax.Array:
-        return gauges.ratio(_singular_values("Nuclear", y)[0], self.strength)
+        return gauges.ratio(_singular_values(y)[0], self.strength)
 
 
 class NuclearBall(NormBall):
@@ -48,31 +48,31 @@ class NuclearBall(NormBall):
     [2.0, 0.0]
     """
 
+    norm = Nuclear
+
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
-        u, s, vt = _svd("NuclearBall", x)
+        u, s, vt = _svd(x)
         # a point inside is returned as it came, without the rounding of its decomposition
         return jnp.where(jnp.sum(s) > self.radius, _product(u * onto_l1_ball(s, self.radius), vt), x)
 
-    def array_violation(self, x: jax.Array) -> jax.Array:
-        return jnp.maximum(jnp.sum(_singular_values("NuclearBall", x)) - self.radius, 0)
 
-    def array_conjugate(self, y: jax.Array) -> jax.Array:
-        return self.radius * _singular_values("NuclearBall", y)[0]
-
-
-def _svd(owner: str, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    clean, finite = _finite(_matrix(owner, x))
+def _svd(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    clean, finite = _finite(x)
     u, s, vt = jnp.linalg.svd(clean, full_matrices=False)
     return u, jnp.where(finite, s, jnp.nan), vt
 
 
-def _singular_values(owner: str, x: jax.Array) -> jax.Array:
-    clean, finite = _finite(_matrix(owner, x))
+def _singular_values(x: jax.Array) -> jax.Array:
+    clean, finite = _finite(x)
     return jnp.where(finite, jnp.linalg.svd(clean, compute_uv=False), jnp.nan)
 
 
 def _finite(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """x, or zeros where it is not finite, and which it is: LAPACK prints complaints about what it cannot decompose."""
+    """A matrix, or zeros where it is not finite, and which it is: LAPACK prints complaints about what it cannot decompose."""
+    if x.ndim != 2:
+        raise ValueError(
+            f"Nuclear, NuclearBall: act on matrices, got an array of shape {x.shape}; name the matrix with Blocks"
+        )
     finite = jnp.all(jnp.isfinite(x))
     return jnp.where(finite, x, 0), finite
 
@@ -80,9 +80,3 @@ def _finite(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _product(left: jax.Array, right: jax.Array) -> jax.Array:
     """left @ right in full precision: the default of an accelerator would cost the digits that the SVD has."""
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
-
-
-def _matrix(owner: str, x: jax.Array) -> jax.Array:
-    if x.ndim != 2:
-        raise ValueError(f"{owner}: acts on matrices, got an array of shape {x.shape}; name the matrix with Blocks")
-    return x

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlocal.core import Scalar, gauges
-from fedlocal.regularizers.scaled_norm import ScaledNorm
+from fedlocal.regularizers.norms import ScaledNorm
 
 
 class TotalVariation(ScaledNorm):
@@ -26,7 +26,11 @@ class TotalVariation(ScaledNorm):
         return self.strength * jnp.sum(jnp.abs(jnp.diff(vector("TotalVariation", x))))
 
     def array_prox(self, x: jax.Array, t: Scalar) -> jax.Array:
-        return total_variation_prox(vector("TotalVariation", x), jnp.ones_like(x), t * self.strength)
+        return self.weighted_prox(x, t, jnp.ones_like(x))
+
+    def weighted_prox(self, y: jax.Array, t: Scalar, weights: jax.Array) -> jax.Array:
+        """argmin_x sum_i weights_i/2 x_i^2 - y_i x_i + t psi(x)."""
+        return total_variation_prox(vector("TotalVariation", y), weights, t * self.strength)
 
     def array_subgradient(self, x: jax.Array) -> jax.Array:
         jumps = jnp.sign(jnp.diff(vector("TotalVariation", x)))

@@ -8,6 +8,7 @@ All of it is means over examples (one vector, a few numbers), so clients that sh
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import equinox as eqx
@@ -33,9 +34,8 @@ class Certificate:
     """How far a point is from optimal."""
 
     objective: float  # F(x) + psi(x)
-    kkt_residual: (
-        float  # ||x - prox_psi(x - grad F(x))||_2 over all parameters; zero where x is optimal, and only there
-    )
+    # ||x - prox_psi(x - grad F(x))||_2 over all parameters; zero where x is optimal, and only there
+    kkt_residual: float
     violation: float  # largest distance outside the constraint; zero where there is none
     duality_gap: float | None  # at least F(x) + psi(x) - min (F + psi); None where it is not known
     no_gap_because: str | None = None  # why the duality gap is None
@@ -136,12 +136,16 @@ def _gap_or_reason(
         smooth = cast(ExampleMean, eqx.tree_at(lambda s: s.problem.l2, smooth, None, is_leaf=lambda a: a is None))
     if not all(bool(jnp.all(jnp.isfinite(a))) for a in x.values()):
         return None, "x is not finite"
-    psi_of, held = _held(psi, x)
+    psi_of, held = held_parts(psi, x)
     conjugated = {name: psi_of[name] for name in held if name != "weights" or no_l2}
     for name, part in conjugated.items():
-        reason = _no_conjugate_because(part, x[name])
-        if reason is not None:
-            return None, reason
+        try:
+            jax.eval_shape(part.array_conjugate, x[name])
+        except (TypeError, NotImplementedError) as error:
+            return (
+                None,
+                f"{error}, which a gap needs: write array_conjugate; with l2 > 0 the prox of the weights is enough",
+            )
     if "intercept" in x and "intercept" not in held:
         x = {**x, "intercept": jnp.asarray(_best_intercept(cast(ExampleMean, smooth), x))}
     bound, gauges = _lower_bound(smooth, psi, x)
@@ -155,18 +159,10 @@ def _gap_or_reason(
     return objective - float(bound), None
 
 
-def _held(psi: Regularizer, x: Params) -> tuple[dict[str, Regularizer], list[str]]:
+def held_parts(psi: Regularizer, x: Params) -> tuple[dict[str, Regularizer], list[str]]:
     """The regulariser of each part of x, and the parts that are not a free intercept."""
     psi_of = jax.tree.unflatten(jax.tree.structure(x), psi.parts(x))
-    return psi_of, [name for name in x if not (name == "intercept" and isinstance(psi_of[name], Zero))]
-
-
-def _no_conjugate_because(psi: Regularizer, y: jax.Array) -> str | None:
-    try:
-        jax.eval_shape(psi.array_conjugate, y)
-    except (TypeError, NotImplementedError) as error:
-        return f"{error}, which a gap needs: write array_conjugate; with l2 > 0 the prox of the weights is enough"
-    return None
+    return psi_of, [name for name in x if name != "intercept" or not isinstance(psi_of[name], Zero)]
 
 
 def _no_gauge_because(psi: Regularizer) -> str:
@@ -180,7 +176,7 @@ def _no_gauge_because(psi: Regularizer) -> str:
 def _lower_bound(mean: ExampleMean, psi: Regularizer, x: Params) -> tuple[jax.Array, jax.Array]:
     """D(u) and the gauges that limit the scale of u, for x with its best intercept; see the head of this file."""
     problem: Any = mean.problem
-    psi_of, held = _held(psi, x)
+    psi_of, held = held_parts(psi, x)
     l2_of = {name: problem.l2 if name == "weights" else None for name in x}
 
     def first_sums(examples: tuple[Any, ...], weights: jax.Array) -> Any:
@@ -222,10 +218,8 @@ def _conjugate(psi: Regularizer, l2: Scalar | None, y: jax.Array) -> jax.Array:
 
 
 def _best_intercept(mean: ExampleMean, x: Params) -> float:
-    def slope_fn(intercept: float) -> InterceptSlope:
-        return InterceptSlope(*map(float, _intercept_slope(mean, x, jnp.asarray(intercept))))
-
-    return best_intercept(slope_fn, float(x["intercept"]))
+    slope_fn = partial(_intercept_slope, mean, x)
+    return best_intercept(lambda at: InterceptSlope(*map(float, slope_fn(jnp.asarray(at)))), float(x["intercept"]))
 
 
 @jax.jit

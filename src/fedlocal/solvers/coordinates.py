@@ -1,17 +1,15 @@
 """Coordinates: features of any size look alike to a solver, and a free intercept does not disturb the weights."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedlocal.core import Params, Regularizer, Scalar, Zero
+from fedlocal.core import Params, Regularizer, Scalar
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import SmoothPart
-from fedlocal.solvers.certificates import kkt_residual
+from fedlocal.solvers.certificates import held_parts, kkt_residual
 
 CONSTANT = 1e-12  # a column whose deviation is a smaller part of its size is constant but for rounding
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
@@ -29,12 +27,10 @@ class Coordinates(eqx.Module):
     center: jax.Array | None = None  # in the shape of one example; None for zero
 
     def to_x(self, z: Params) -> Params:
-        """x of z."""
         x = jax.tree.map(jnp.multiply, z, self.scales)
         return x if self.center is None else {**x, "intercept": x["intercept"] - _shift(self.center, x)}
 
     def from_x(self, x: Params) -> Params:
-        """z of x."""
         if self.center is not None:
             x = {**x, "intercept": x["intercept"] + _shift(self.center, x)}
         return jax.tree.map(jnp.divide, x, self.scales)
@@ -57,7 +53,6 @@ class Objective(eqx.Module):
     offset: Scalar  # size of what is added to sizes'|x| before a gradient is taken of it
 
     def psi_value(self, z: Params) -> jax.Array:
-        """psi(x)."""
         return self.psi.value(self.coordinates.to_x(z))
 
     def psi_gradient(self, z: Params) -> Params:
@@ -66,13 +61,9 @@ class Objective(eqx.Module):
 
     def prox(self, z: Params, t: Scalar) -> Params:
         """argmin_v 1/2 ||v - z||^2 + t psi(S v): with x_j = s_j z_j, the prox of psi at x_j with the step t s_j^2."""
-
-        def one(part: Regularizer, a: jax.Array, s: Any) -> jax.Array:
-            return part.array_prox(s * a, t * s**2) / s
-
         leaves, treedef = jax.tree.flatten(z)
         parts = zip(self.psi.parts(z), leaves, jax.tree.leaves(self.coordinates.scales), strict=True)
-        return jax.tree.unflatten(treedef, [one(*part) for part in parts])
+        return jax.tree.unflatten(treedef, [part.array_prox(s * a, t * s**2) / s for part, a, s in parts])
 
     def residual(self, z: Params, g: Params) -> jax.Array:
         """The KKT residual at x, for the gradient g of F with respect to z."""
@@ -83,8 +74,7 @@ class Objective(eqx.Module):
         x = self.coordinates.to_x(z)
         scores = sum(jnp.sum(s * jnp.abs(a)) for s, a in zip(*map(jax.tree.leaves, (self.sizes, x)), strict=True))
         relative = jnp.minimum(ROUNDING * (scores + self.offset), MOST_ROUNDING * self.offset)
-        rounding = optax.tree.norm(self.sizes) * relative
-        return tolerance * jnp.maximum(1, optax.tree.norm(x)) + rounding
+        return tolerance * jnp.maximum(1, optax.tree.norm(x)) + optax.tree.norm(self.sizes) * relative
 
 
 class FeatureMoments(eqx.Module):
@@ -110,26 +100,16 @@ class FeatureMoments(eqx.Module):
         return cls(mean.reshape(shape), square.reshape(shape), target)
 
 
-def separable(psi: Regularizer, x: Params) -> tuple[bool, ...]:
-    """For each array of x, return True if psi is a sum over its coordinates."""
-    return tuple(part.is_separable() for part in psi.parts(x))
-
-
-def free_intercept(psi: Regularizer, x: Params) -> bool:
-    """Return True if there is an intercept that psi does not penalise."""
-    parts = jax.tree.unflatten(jax.tree.structure(x), psi.parts(x))
-    return "intercept" in x and isinstance(parts["intercept"], Zero)
-
-
 def fitting_coordinates(problem: LinearProblem, moments: FeatureMoments, psi: Regularizer, x: Params) -> Coordinates:
     """Coordinates in which the curvature of F has a diagonal near one; for a psi that is not a sum over coordinates, a
     diagonal of mean near one."""
     center, variance = None, moments.square
-    if free_intercept(psi, x):
+    psi_of, held = held_parts(psi, x)
+    if len(held) < len(x):  # a free intercept
         center, variance = moments.mean, moments.square - moments.mean**2
         variance = np.where(variance > CONSTANT * moments.square, variance, moments.square)
     curvature = problem.score_loss.diagonal_bound * variance + (0.0 if problem.l2 is None else float(problem.l2))
-    if not dict(zip(sorted(x), separable(psi, x), strict=True))["weights"]:
+    if not psi_of["weights"].is_separable():
         curvature = np.asarray(np.mean(curvature))
     weights = _power_of_two(curvature)
     scales = {"weights": weights.reshape(weights.shape + (1,) * (np.ndim(x["weights"]) - weights.ndim))}

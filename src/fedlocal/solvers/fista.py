@@ -1,6 +1,7 @@
 """Accelerated proximal gradient with adaptive restart: the solver for every psi that has a prox."""
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,9 +46,8 @@ def accelerated(objective: Objective, x: Params, tolerance: float, max_iteration
     """
     state, chunk = _start(objective, x), 10 * CHECK_EVERY
     while True:
-        done = int(state.iterations)
         started = time.monotonic()
-        state = _advance(objective, state, tolerance, min(done + chunk, max_iterations))
+        state = _advance(objective, state, tolerance, min(int(state.iterations) + chunk, max_iterations))
         bar.advance_to(int(state.iterations), f"KKT residual {float(state.residual):.1e}")
         if int(state.iterations) >= max_iterations or is_solved(objective, state, tolerance):
             return state
@@ -55,7 +55,7 @@ def accelerated(objective: Objective, x: Params, tolerance: float, max_iteration
             chunk *= 2
 
 
-# The next three functions take NumPy numbers or JAX arrays: the loop here is one compiled program, that of
+# The next two functions take NumPy numbers or JAX arrays: the loop here is one compiled program, that of
 # newton/first_order.py runs on the host and exchanges sums with sites, and that of newton/model_step.py has a known step size.
 def next_momentum(theta: Any, restart: Any) -> tuple[Any, Any]:
     """theta+ = (1 + sqrt(1 + 4 theta^2)) / 2 and (theta - 1) / theta+; 1 and 0 at a restart."""
@@ -64,16 +64,12 @@ def next_momentum(theta: Any, restart: Any) -> tuple[Any, Any]:
     return after, xp.where(restart, 0.0, (theta - 1) / after)
 
 
-def probe_length(x_norm: Any, g_norm: Any) -> Any:
-    """How far to go along the gradient to see the curvature there."""
+def first_step_size(x_norm: Any, g_norm: Any, change_fn: Callable[[Any], Any]) -> Any:
+    """The inverse of the curvature along the gradient g at x; g changes by `change_fn(reach)` from x to x - reach * g."""
     xp = array_namespace(g_norm)
-    return 1e-3 * xp.maximum(1, x_norm) / xp.maximum(g_norm, 1e-300)
-
-
-def inverse_curvature(length: Any, g_norm: Any, change: Any) -> Any:
-    """The inverse of the curvature along a gradient of this norm, which changes by `change` over length * gradient."""
-    xp = array_namespace(g_norm)
-    return xp.where(change > 0, length * g_norm / xp.maximum(change, 1e-300), 1.0)
+    reach = 1e-3 * xp.maximum(1, x_norm) / xp.maximum(g_norm, 1e-300)
+    change = change_fn(reach)
+    return xp.where(change > 0, reach * g_norm / xp.maximum(change, 1e-300), 1.0)
 
 
 @jax.jit
@@ -84,10 +80,12 @@ def is_solved(objective: Objective, state: FistaState, tolerance: float) -> jax.
 @jax.jit
 def _start(objective: Objective, x: Params) -> FistaState:
     value, g = objective.smooth.value_and_gradient(x)
-    # the first step size is the inverse of the curvature along the gradient
-    reach = probe_length(optax.tree.norm(x), optax.tree.norm(g))
-    _, g_near = objective.smooth.value_and_gradient(optax.tree.add_scale(x, -reach, g))
-    step_size = inverse_curvature(reach, optax.tree.norm(g), optax.tree.norm(optax.tree.sub(g_near, g)))
+
+    def change_fn(reach: jax.Array) -> jax.Array:
+        _, g_near = objective.smooth.value_and_gradient(optax.tree.add_scale(x, -reach, g))
+        return optax.tree.norm(optax.tree.sub(g_near, g))
+
+    step_size = first_step_size(optax.tree.norm(x), optax.tree.norm(g), change_fn)
     return FistaState(x, g, x, value, g, jnp.ones(()), step_size, objective.residual(x, g), jnp.zeros((), int))
 
 
@@ -107,9 +105,8 @@ def _iteration(objective: Objective, s: FistaState) -> FistaState:
     length2 = optax.tree.vdot(move, move)
     curvature = optax.tree.vdot(optax.tree.sub(g, s.y_gradient), move)  # times length2
     model = s.y_value + optax.tree.vdot(s.y_gradient, move) + length2 / (2 * s.step_size)
-    below = value <= model + 1e-12 * jnp.maximum(1, jnp.abs(s.y_value))
-    if isinstance(smooth, Gram):  # the curvature says it all, and without rounding of values
-        below = jnp.asarray(True)
+    # of a Gram matrix the curvature says it all, and without rounding of values
+    below = isinstance(smooth, Gram) | (value <= model + 1e-12 * jnp.maximum(1, jnp.abs(s.y_value)))
     short = jnp.sqrt(length2) <= SHORT * jnp.maximum(1, optax.tree.norm(x))
     bent = s.step_size * curvature > length2
     accepted = short | (~bent & below)
@@ -119,8 +116,7 @@ def _iteration(objective: Objective, s: FistaState) -> FistaState:
 
     def accept() -> FistaState:
         forward = optax.tree.sub(x, s.x)
-        restart = jnp.asarray(optax.tree.vdot(move, forward)) < 0
-        theta, momentum = next_momentum(s.theta, restart)
+        theta, momentum = next_momentum(s.theta, jnp.asarray(optax.tree.vdot(move, forward)) < 0)
         y = optax.tree.add_scale(x, momentum, forward)
         if isinstance(smooth, Gram):  # affine gradients extrapolate; values are not used
             y_value, y_gradient = value, optax.tree.add_scale(g, momentum, optax.tree.sub(g, s.g))
@@ -129,10 +125,7 @@ def _iteration(objective: Objective, s: FistaState) -> FistaState:
         step_size = jnp.where(short, s.step_size, GROWTH * s.step_size)
         return FistaState(x, g, y, y_value, y_gradient, theta, step_size, s.residual, s.iterations)
 
-    def reject() -> FistaState:
-        return s._replace(step_size=shrunk)
-
-    s = jax.lax.cond(accepted, accept, reject)
+    s = jax.lax.cond(accepted, accept, lambda: s._replace(step_size=shrunk))
     iterations = s.iterations + 1
     residual = jax.lax.cond(iterations % CHECK_EVERY == 0, lambda: objective.residual(s.x, s.g), lambda: s.residual)
     return s._replace(iterations=iterations, residual=residual)

@@ -31,9 +31,8 @@ class Gram(SmoothPart):
         g = self.matrix @ v - self.linear
         return v @ (g - self.linear) / 2 + self.constant, unravel(g)
 
-    def scaled(self, scales: np.ndarray) -> "Gram":
-        """F as a function of v / scales."""
-        s = jnp.asarray(scales)
+    def scaled(self, s: jax.Array) -> "Gram":
+        """F as a function of v / s."""
         return Gram(s[:, None] * self.matrix * s, s * self.linear, self.constant)
 
 
@@ -47,14 +46,13 @@ def worth_gathering(problem: AbstractProblem) -> bool:
     return parameters <= min(MOST_PARAMETERS, problem.data.num_examples)
 
 
-def gather(problem: LinearProblem, example_weights: np.ndarray, center: np.ndarray | None = None) -> Gram:
+def gather(problem: LinearProblem, example_weights: np.ndarray, center: Any = None) -> Gram:
     """Q = h sum_i w_i a_i a_i' + l2, c = h sum_i w_i b_i a_i, constant = h/2 sum_i w_i b_i^2, where h is the second derivative
     of the loss; a_i begins with 1 for an intercept.
 
     `center` is subtracted from the features first: from their sums there would be fewer digits of it.
     """
-    features = np.asarray(problem.data.arrays[0]).reshape(problem.data.num_examples, -1)
-    targets = np.asarray(problem.data.arrays[1], np.float64)
+    features, targets = feature_matrix(problem), np.asarray(problem.data.arrays[1], np.float64)
     first = int(problem.intercept)  # parameters are in the order of their names: intercept, weights
     size = first + features.shape[1]
     matrix, linear = np.zeros((size, size), order="F"), np.zeros(size)

@@ -1,5 +1,6 @@
 """Smooth objectives: L-BFGS, then a few Newton steps for the digits that its line search cannot see."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import scipy.linalg
-import scipy.optimize
 from jax.flatten_util import ravel_pytree
+from scipy.optimize import minimize
 
 from fedlocal.core import Params
 from fedlocal.solvers.coordinates import Objective
@@ -25,22 +26,22 @@ def minimize_smooth(
     objective: Objective, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar
 ) -> tuple[Params, int, bool, str]:
     """Return a point, the iterations spent, True if its KKT residual is at most what the objective allows, and what ran."""
-    iterations, newton_step, ran = 0, _gram_step, ["Newton steps on the Gram matrix"]
+    iterations, newton_step, ran = 0, _gram_step, "Newton steps on the Gram matrix"
     if not isinstance(objective.smooth, Gram):
         x, iterations = _minimize_parameters(objective, x, tolerance, max_iterations, bar)
-        newton_step, ran = _newton_step, ["L-BFGS"]
+        newton_step, ran = _newton_step, "L-BFGS"
     residual, allowed = map(float, _residual(objective, x, tolerance))
     for _ in range(min(NEWTON_STEPS, max_iterations - iterations)):
         if residual <= allowed:
             break
         x_new = newton_step(objective, x)
-        ran = [*ran, "Newton steps"] if ran == ["L-BFGS"] else ran
+        ran = "L-BFGS and Newton steps" if ran == "L-BFGS" else ran
         residual_new, allowed_new = map(float, _residual(objective, x_new, tolerance))
         iterations += 1
         if not residual_new < residual:
             break
         x, residual, allowed = x_new, residual_new, allowed_new
-    return x, iterations, residual <= allowed, " and ".join(ran)
+    return x, iterations, residual <= allowed, ran
 
 
 def minimize_lbfgs(
@@ -60,34 +61,25 @@ def minimize_lbfgs(
         callback: called by SciPy with `intermediate_result` after each iteration.
     """
     options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations + 20, "maxcor": MEMORY, "maxls": 40}
-    found = scipy.optimize.minimize(
-        value_and_gradient,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        callback=callback,
-        options={**options, "ftol": 0.0, "gtol": gradient_tolerance},
-    )
+    options |= {"ftol": 0.0, "gtol": gradient_tolerance}
+    found = minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", callback=callback, options=options)
     return found.x, int(found.nit)
 
 
 def _minimize_parameters(
     objective: Objective, x: Params, tolerance: float, max_iterations: int, bar: ProgressBar
 ) -> tuple[Params, int]:
-    start, unravel = ravel_pytree(x)
-    done = 0
+    (start, unravel), steps = ravel_pytree(x), itertools.count(1)
 
     def value_and_gradient(v: np.ndarray) -> tuple[float, np.ndarray]:
         value, g = _value_and_gradient(objective, unravel(jnp.asarray(v)))
         return float(value), np.asarray(ravel_pytree(g)[0])
 
-    def count(intermediate_result: Any) -> None:
-        nonlocal done
-        done += 1
-        bar.advance_to(done, f"objective {intermediate_result.fun:.10g}")
+    def show(intermediate_result: Any) -> None:
+        bar.advance_to(next(steps), f"objective {intermediate_result.fun:.10g}")
 
     gradient_tolerance = tolerance / np.sqrt(start.size)
-    found, iterations = minimize_lbfgs(value_and_gradient, np.asarray(start), max_iterations, gradient_tolerance, count)
+    found, iterations = minimize_lbfgs(value_and_gradient, np.asarray(start), max_iterations, gradient_tolerance, show)
     return unravel(jnp.asarray(found)), iterations
 
 

@@ -16,14 +16,12 @@ from fedlocal.core.types import Weights
 from fedlocal.problems.smooth_part import SmoothPart, client_weights, point, smooth_part_of
 from fedlocal.problems.views import only
 from fedlocal.regularizers.l1 import L1
-from fedlocal.solvers.certificates import Certificate, certify
+from fedlocal.solvers.certificates import Certificate, certify, held_parts
 from fedlocal.solvers.coordinates import (
     Coordinates,
     FeatureMoments,
     Objective,
     fitting_coordinates,
-    free_intercept,
-    separable,
     sizes_and_offset,
 )
 from fedlocal.solvers.fista import accelerated
@@ -93,7 +91,8 @@ def centralized(
     >>> solution.x["weights"].round(8).tolist()
     [2.0, 0.0]
     """
-    return _ReferenceSolver("centralized", problem, weights, tolerance, max_iterations, progress).solve(regularizer, x0)
+    task = _ReferenceSolver("centralized", problem, weights, tolerance, max_iterations)
+    return task.solve(regularizer, x0, progress)
 
 
 def local(
@@ -107,9 +106,8 @@ def local(
     progress: bool = True,
 ) -> Solution:
     """The minimum of F_m + psi for one client m alone: what it can do without the others. Arguments as in `centralized`."""
-    return _ReferenceSolver("local", only(problem, client), "uniform", tolerance, max_iterations, progress).solve(
-        regularizer, x0
-    )
+    task = _ReferenceSolver("local", only(problem, client), "uniform", tolerance, max_iterations)
+    return task.solve(regularizer, x0, progress)
 
 
 def path(
@@ -142,41 +140,33 @@ def path(
         raise ValueError(f"path: strengths must be a list of at least one number, got {strengths!r}")
     ordered = sorted((float(checks.number("path", "strengths", s, at_least=0)) for s in strengths), reverse=True)
     regularizers = [make_regularizer(strength) for strength in ordered]
-    task = _ReferenceSolver("path", problem, weights, tolerance, max_iterations, progress=False)
+    task = _ReferenceSolver("path", problem, weights, tolerance, max_iterations)
     solutions: list[Solution] = []
     with ProgressBar("path", len(ordered), progress) as bar:
-        for done, psi in enumerate(regularizers):
-            solutions.append(task.solve(psi, x0))
+        for strength, psi in zip(ordered, regularizers, strict=True):
+            solutions.append(task.solve(psi, x0, progress=False))
             x0 = solutions[-1].x
-            bar.advance_to(done + 1, f"strength {ordered[done]:.3g}")
+            bar.advance_to(len(solutions), f"strength {strength:.3g}")
     return solutions
 
 
 class _ReferenceSolver:
     """A problem ready to be solved for any psi: checked arguments, and F gathered once."""
 
-    def __init__(
-        self,
-        owner: str,
-        problem: AbstractProblem,
-        weights: Weights,
-        tolerance: float,
-        max_iterations: int,
-        progress: bool,
-    ):
+    def __init__(self, owner: str, problem: AbstractProblem, weights: Weights, tolerance: float, max_iterations: int):
         self.owner, self.problem = owner, checks.instance(owner, "problem", problem, AbstractProblem)
         self.tolerance = checks.number(owner, "tolerance", tolerance, above=0)
         self.max_iterations = checks.whole(owner, "max_iterations", max_iterations)
-        self.progress, self.p = progress, client_weights(owner, problem, weights)
+        self.p = client_weights(owner, problem, weights)
         self.gathered: dict[Any, tuple[SmoothPart, Coordinates]] = {}
 
-    def solve(self, regularizer: Regularizer | None, x0: Params | None) -> Solution:
+    def solve(self, regularizer: Regularizer | None, x0: Params | None, progress: bool) -> Solution:
         psi = Zero() if regularizer is None else checks.instance(self.owner, "regularizer", regularizer, Regularizer)
         with jax.enable_x64(True):
-            x0 = self.problem.init(jax.random.key(0)) if x0 is None else x0
-            x0 = point(self.owner, "x0", self.problem, x0)
+            x0 = point(self.owner, "x0", self.problem, self.problem.init(jax.random.key(0)) if x0 is None else x0)
             objective = self._objective(psi, x0)
-            z, iterations, solver = self._minimize(objective, objective.coordinates.from_x(x0))
+            with ProgressBar(self.owner, self.max_iterations, progress) as bar:
+                z, iterations, solver = self._minimize(objective, objective.coordinates.from_x(x0), bar)
             x = jax.tree.map(lambda a: np.asarray(a, np.float64), objective.coordinates.to_x(z))
             found = certify(self.problem, psi, x, self.p)
             allowed = 2 * float(objective.allowed(z, self.tolerance / 2))
@@ -191,47 +181,40 @@ class _ReferenceSolver:
         return Solution(x, found.objective, found, iterations, converged, solver)
 
     def _objective(self, psi: Regularizer, x: Params) -> Objective:
-        problem: Any = self.problem
+        problem = self.problem
         if not fits(problem) and not worth_gathering(problem):
             zeros, ones = (jax.tree.map(lambda a, fill=fill: jnp.full_like(a, fill), x) for fill in (0.0, 1.0))
             return Objective(smooth_part_of(problem, self.p), psi, Coordinates(ones), zeros, 0.0)
-        kind = free_intercept(psi, x), separable(psi, x)
+        psi_of, held = held_parts(psi, x)
+        kind = len(held), psi_of["weights"].is_separable()
+        matrix, moments, example_weights = self._linear
         if kind not in self.gathered:
-            self.gathered = {kind: self._gather(psi, x)}  # one at a time: it may be large
+            coordinates = fitting_coordinates(problem, moments, psi, x)
+            if worth_gathering(problem):
+                spread = jax.tree.map(lambda a, s: jnp.broadcast_to(s, a.shape), x, coordinates.scales)
+                smooth = gather(problem, example_weights, coordinates.center).scaled(ravel_pytree(spread)[0])
+            else:
+                smooth = gather_features(problem, matrix, example_weights, coordinates)
+            self.gathered = {kind: (smooth, coordinates)}  # one at a time: it may be large
         smooth, coordinates = self.gathered[kind]
-        return Objective(smooth, psi, coordinates, *sizes_and_offset(problem, self._linear[1], x))
-
-    def _gather(self, psi: Regularizer, x: Params) -> tuple[SmoothPart, Coordinates]:
-        problem: Any = self.problem
-        matrix, moments = self._linear
-        coordinates = fitting_coordinates(problem, moments, psi, x)
-        example_weights = problem.loss_weights(self.p)
-        if not worth_gathering(problem):
-            return gather_features(problem, matrix, example_weights, coordinates), coordinates
-        center = None if coordinates.center is None else np.asarray(coordinates.center)
-        spread = jax.tree.map(lambda a, s: jnp.broadcast_to(s, a.shape), x, coordinates.scales)
-        return gather(problem, example_weights, center).scaled(np.asarray(ravel_pytree(spread)[0])), coordinates
+        return Objective(smooth, psi, coordinates, *sizes_and_offset(problem, moments, x))
 
     @cached_property
-    def _linear(self) -> tuple[np.ndarray, FeatureMoments]:
-        """Features and their moments, of a linear model."""
-        problem: Any = self.problem
-        matrix = feature_matrix(problem)
-        return matrix, FeatureMoments.of(problem, matrix, problem.loss_weights(self.p))
+    def _linear(self) -> tuple[np.ndarray, FeatureMoments, np.ndarray]:
+        """Features, their moments, and the weights of the examples, of a linear model."""
+        matrix, example_weights = feature_matrix(self.problem), self.problem.loss_weights(self.p)
+        return matrix, FeatureMoments.of(self.problem, matrix, example_weights), example_weights
 
-    def _minimize(self, objective: Objective, z: Params) -> tuple[Params, int, str]:
+    def _minimize(self, objective: Objective, z: Params, bar: ProgressBar) -> tuple[Params, int, str]:
         # the last digits of F here are not those of F in the certificate, so ask for a little more
-        tolerance, left = self.tolerance / 2, self.max_iterations
-        solver = "accelerated proximal gradient"
-        with ProgressBar(self.owner, self.max_iterations, self.progress) as bar:
-            if all(part.is_smooth() for part in objective.psi.parts(z)):
-                z, spent, solved, ran = minimize_smooth(objective, z, tolerance, left, bar)
-                left -= spent
-                if solved or left == 0:
-                    return z, spent, ran
-                solver = f"{ran}, then {solver}"
-            state = accelerated(objective, z, tolerance, left, bar)
-        return state.x, self.max_iterations - left + int(state.iterations), solver
+        tolerance, spent, solver = self.tolerance / 2, 0, "accelerated proximal gradient"
+        if all(part.is_smooth() for part in objective.psi.parts(z)):
+            z, spent, solved, ran = minimize_smooth(objective, z, tolerance, self.max_iterations, bar)
+            if solved or spent == self.max_iterations:
+                return z, spent, ran
+            solver = f"{ran}, then {solver}"
+        state = accelerated(objective, z, tolerance, self.max_iterations - spent, bar)
+        return state.x, spent + int(state.iterations), solver
 
 
 def zero_strength(
@@ -263,25 +246,21 @@ def zero_strength(
     )
     with jax.enable_x64(True):
         x = problem.init(jax.random.key(0))
-        parts = zip(one.parts(x), two.parts(x), jax.tree.leaves(x), strict=True)
-        norms = [None if _same(part, other) else _norm(part, other, a) for part, other, a in parts]
+        norms = list(map(_norm, one.parts(x), two.parts(x), jax.tree.leaves(x)))
     if all(part is None for part in norms):
         raise TypeError(f"zero_strength: {type(one).__name__} does not depend on the strength")
     empty = centralized(problem, huge, weights=weights, progress=False).x
     with jax.enable_x64(True):
-        _, gradient = smooth_part_of(problem, client_weights("zero_strength", problem, weights)).value_and_gradient(
-            empty
-        )
-        found = zip(norms, jax.tree.leaves(gradient), strict=True)
+        smooth = smooth_part_of(problem, client_weights("zero_strength", problem, weights))
+        found = zip(norms, jax.tree.leaves(smooth.value_and_gradient(empty)[1]), strict=True)
         return max(float(part.array_gauge(a)) for part, a in found if part is not None)
 
 
-def _same(part: Regularizer, other: Regularizer) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(other), strict=True))
-
-
-def _norm(part: Regularizer, other: Regularizer, a: jax.Array) -> Regularizer:
-    """The norm in a regulariser of strength 1, which has to double with the strength; or say that there is none."""
+def _norm(part: Regularizer, other: Regularizer, a: jax.Array) -> Regularizer | None:
+    """The norm in a regulariser of strength 1, which has to double with the strength; or say that there is none. None where
+    nothing depends on the strength."""
+    if all(map(np.array_equal, jax.tree.leaves(part), jax.tree.leaves(other))):
+        return None
     name, part, other = type(part).__name__, part.without_squares(), other.without_squares()
     probe = jax.random.normal(jax.random.key(0), jnp.shape(a), float)
     value, double, stronger = (

@@ -1,11 +1,8 @@
 """First-order rounds: sites send gradients only. For models with so many weights that their curvature cannot be sent."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from fedlocal.solvers.fista import inverse_curvature, next_momentum, probe_length
+from fedlocal.solvers.fista import first_step_size, next_momentum
 from fedlocal.solvers.lbfgs import minimize_lbfgs
 from fedlocal.solvers.newton.stopping import FitResult, PenalizedSums
 
@@ -13,12 +10,8 @@ CHECK_EVERY = 20  # rounds between two certificates
 GROWTH = 1.02  # of an accepted step size
 
 
-def gradient_rounds(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
-    """Minimise the loss plus the penalty: L-BFGS where the penalty is smooth, else accelerated proximal gradient."""
-    return (_lbfgs if task.penalty.smooth else _accelerated)(task, x, b, max_iter)
-
-
-def _lbfgs(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
+def lbfgs_rounds(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
+    """L-BFGS, for a penalty that is smooth."""
     sums, penalty = task.sums, task.penalty
 
     def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
@@ -40,7 +33,7 @@ def _lbfgs(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> 
             return fit
 
 
-def _accelerated(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
+def accelerated_rounds(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
     """Beck and Teboulle (2009) with restarts; the intercepts are at their best at every point where a gradient is taken."""
     sums = task.sums
 
@@ -51,7 +44,8 @@ def _accelerated(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: in
 
     y, theta = x, 1.0
     value, g, b = evaluate(y, b)
-    step = _first_step(evaluate, y, g, b)
+    norm = np.linalg.norm
+    step = float(first_step_size(norm(y), norm(g), lambda reach: norm(evaluate(y - reach * g, b)[1] - g)))
     fit = task.fit_at(x, b, 0)
     for iteration in range(1, max_iter + 1):
         while True:
@@ -74,9 +68,3 @@ def _accelerated(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: in
             if fit.converged or length2 == 0:
                 break
     return fit
-
-
-def _first_step(evaluate: Callable[..., Any], y: np.ndarray, g: np.ndarray, b: np.ndarray) -> float:
-    """The inverse of the curvature along the gradient."""
-    length = probe_length(np.linalg.norm(y), np.linalg.norm(g))
-    return float(inverse_curvature(length, np.linalg.norm(g), np.linalg.norm(evaluate(y - length * g, b)[1] - g)))

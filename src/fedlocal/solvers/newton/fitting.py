@@ -10,27 +10,13 @@ from fedlocal.core import Regularizer, Separable
 from fedlocal.data.moments import Moments, Scaling
 from fedlocal.losses import ScoreLoss
 from fedlocal.solvers.newton.iteration import prox_newton
-from fedlocal.solvers.newton.local_method import EVALUATIONS, LocalOptions, local_rounds
+from fedlocal.solvers.newton.local_method import NEWTON, FitOptions, local_rounds
 from fedlocal.solvers.newton.penalties import penalty_of
 from fedlocal.solvers.newton.separation import no_finite_optimum
 from fedlocal.solvers.newton.stopping import Callback, FitResult, PenalizedSums, StoppingRule
-from fedlocal.solvers.newton.weighted_sums import Communication, WeightedSums
+from fedlocal.solvers.newton.weighted_sums import WeightedSums
 
 Start = tuple[np.ndarray, np.ndarray]  # weights (d, outputs) and intercepts (outputs,)
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """How a fit is done."""
-
-    local: LocalOptions | None  # local rounds that come first; None: none
-    finish: bool  # True if Newton iterations follow them
-    max_iter: int
-
-    @property
-    def evaluations(self) -> int:
-        """How often the certificate is computed, at most."""
-        return (EVALUATIONS + 1 if self.local else 0) + (self.max_iter + 1 if self.finish or not self.local else 0)
 
 
 @dataclass
@@ -41,6 +27,7 @@ class FittingProblem:
     sites: np.ndarray  # (n,) number of each example's site
     scaling: Scaling | None
     rule: StoppingRule
+    shape: tuple[int, ...]  # of the weights, as a penalty sees them: (d,) or (d, outputs) unless it is changed
 
     @classmethod
     def of(
@@ -67,14 +54,16 @@ class FittingProblem:
             standardize: True if columns are scaled by means and variances over all sites first.
             tol: see `StoppingRule`.
         """
-        scaling, sent = None, Communication()
+        scaling = None
         if standardize:
             each = [Moments.of(features[sites == m], at_least=1) for m in np.unique(sites)]
             scaling = Moments.merged(each).scaling()
             features = scaling.apply(features)
-            sent.exchange(0, 3 * features.shape[1])
-        sums = WeightedSums.of(features, targets, weights, loss, intercept, sent)
-        return cls(sums, sites, scaling, StoppingRule.of(sums, tol))
+        sums = WeightedSums.of(features, targets, weights, loss, intercept)
+        if standardize:
+            sums.sent.exchange(0, 3 * sums.width)
+        shape = (sums.width, loss.outputs) if loss.outputs > 1 else (sums.width,)
+        return cls(sums, sites, scaling, StoppingRule.of(sums, tol), shape)
 
     def start(self, coef: np.ndarray | None = None, intercept: np.ndarray | None = None) -> Start:
         """Zero, or a model in the user's units, as the optimiser sees it."""
@@ -94,46 +83,37 @@ class FittingProblem:
         b = b if self.sums.center is None else b - self.sums.center @ x
         return (x, b) if self.scaling is None else self.scaling.unscale(x, b, centred=self._centred)
 
-    def fit(
-        self,
-        psi: Regularizer | Separable,
-        shape: tuple[int, ...],
-        start: Start,
-        options: FitOptions,
-        callback: Callback,
-    ) -> FitResult:
+    def fit(self, psi: Regularizer | Separable, start: Start, options: FitOptions, callback: Callback) -> FitResult:
         """Minimise the loss plus psi.
 
         Args:
             psi: the penalty of the weights.
-            shape: of the weights, as psi sees them.
             start: weights (d, outputs) and intercepts (outputs,) to begin with.
             options: how the fit is done.
             callback: called with the phase, the certificate and the weights at each evaluation.
         """
-        task = PenalizedSums(self.sums, penalty_of(psi, shape), self.rule, callback)
-        if options.local is not None and isinstance(psi, Regularizer):
-            fit = local_rounds(task, self.sites, psi, shape, start, options.local)
+        task = PenalizedSums(self.sums, penalty_of(psi, self.shape), self.rule, callback)
+        if options.method != NEWTON and isinstance(psi, Regularizer):
+            fit = local_rounds(task, self.sites, psi, self.shape, start, options)
             if fit.converged or not options.finish:
                 return fit
             start = fit.x, fit.b
         return prox_newton(task, *start, options.max_iter)
 
-    def zero_strength(self, norm: Regularizer | Separable, shape: tuple[int, ...]) -> float:
+    def zero_strength(self, norm: Regularizer | Separable) -> float:
         """Return the smallest strength at which strength * norm leaves no weights: the gauge of the gradient without weights.
 
         As `solvers.zero_strength`, in NumPy and with the sums that sites send.
 
         Args:
             norm: a norm of strength one, or one of weights that have to be positive.
-            shape: of the weights, as the norm sees them.
         """
         slopes = self.sums.weighted_slopes(self.sums.scores_without_weights())
-        return penalty_of(norm, shape).gauge(-self.sums.gradient(slopes))
+        return penalty_of(norm, self.shape).gauge(-self.sums.gradient(slopes))
 
-    def has_no_optimum(self, psi: Regularizer | Separable, shape: tuple[int, ...], fit: FitResult) -> bool:
+    def has_no_optimum(self, psi: Regularizer | Separable, fit: FitResult) -> bool:
         """True if a fit shows that no finite weights minimise the loss plus psi."""
-        return no_finite_optimum(self.sums, penalty_of(psi, shape), fit, self.rule.tol)
+        return no_finite_optimum(self.sums, penalty_of(psi, self.shape), fit, self.rule.tol)
 
     @property
     def _centred(self) -> bool:

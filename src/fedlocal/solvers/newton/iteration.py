@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedlocal.solvers.newton.first_order import gradient_rounds
+from fedlocal.solvers.newton.first_order import accelerated_rounds, lbfgs_rounds
 from fedlocal.solvers.newton.model_step import minimize_model
 from fedlocal.solvers.newton.penalties import Penalty
 from fedlocal.solvers.newton.stopping import FitResult, PenalizedSums
@@ -52,24 +52,24 @@ def prox_newton(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int
             return FitResult(x, b, found, iterations, rule.reached(found, SLACK if at_rest else 1.0))
         chosen = _working_set(penalty, x, g)
         if chosen is None:
-            return gradient_rounds(task, x, b, FIRST_ORDER * max_iter)
+            return (lbfgs_rounds if penalty.smooth else accelerated_rounds)(task, x, b, FIRST_ORDER * max_iter)
         while True:
             matrix, free = sums.curvature(scores, chosen, caution)
             v = minimize_model(matrix, free, g.ravel()[chosen], x.ravel()[chosen], penalty, rule.precision(found))
             change = np.zeros(x.size)
             change[chosen] = v - x.ravel()[chosen]
             bend = float(change[chosen] @ matrix @ change[chosen]) / 2
-            step = _step(task, _Point(x, b, scores), g, change.reshape(x.shape), bend)
-            stuck, rests = caution == 1 and not step.moved, rests + step.at_rest
+            end, foreseen, at_rest = _step(task, _Point(x, b, scores), g, change.reshape(x.shape), bend)
+            stuck, rests = caution == 1 and end is None, rests + at_rest
             # less careful after a step that the model foresaw well, more after one that it did not
-            if step.moved and step.foreseen > 0.75:
+            if end is not None and foreseen > 0.75:
                 caution /= FACTOR
-            elif not step.moved or step.foreseen < 0.25:
+            elif end is None or foreseen < 0.25:
                 caution = min(1.0, max(FACTOR * caution, LEAST))
             caution = caution if caution > BOLD else 0.0
-            if step.moved or stuck:
+            if end is not None or stuck:
                 break
-        (x, b, scores), iterations, rests = step.end, iterations + 1, RESTS + 1 if stuck else rests
+        (x, b, scores), iterations, rests = end or (x, b, scores), iterations + 1, RESTS + 1 if stuck else rests
 
 
 def _start(task: PenalizedSums, x: np.ndarray, b: np.ndarray) -> _Point:
@@ -99,15 +99,11 @@ def _working_set(penalty: Penalty, x: np.ndarray, g: np.ndarray) -> np.ndarray |
     return np.sort(np.argpartition(-urgency, size - 1)[:size]) if size else np.arange(0)
 
 
-class _Step(NamedTuple):
-    end: _Point
-    moved: bool
-    foreseen: float  # decrease over that of the model, for a full step
-    at_rest: bool  # True if a decrease cannot be seen any more
-
-
-def _step(task: PenalizedSums, point: _Point, g: np.ndarray, change: np.ndarray, bend: float) -> _Step:
-    """A full step, a half or a quarter of it, if the objective falls enough; `bend` is half the model's curvature along it."""
+def _step(
+    task: PenalizedSums, point: _Point, g: np.ndarray, change: np.ndarray, bend: float
+) -> tuple[_Point | None, float, bool]:
+    """The end of a full step, a half or a quarter of it, or None if the objective falls enough on none of them; the decrease
+    over that of the model, for a full step; True if a decrease cannot be seen any more. `bend` is half the model's curvature."""
     sums, penalty, (x, b, scores) = task.sums, task.penalty, point
     along = np.asarray(sums.features @ change)
     value, psi = sums.value(scores), penalty.value(x)
@@ -122,5 +118,5 @@ def _step(task: PenalizedSums, point: _Point, g: np.ndarray, change: np.ndarray,
         if length == 1:
             foreseen = 1.0 if at_rest else gained / min(promised + bend, -np.finfo(float).tiny)
         if at_rest or gained <= DECREASE * length * promised:
-            return _Step(_Point(moved, b_moved, scores_moved), True, foreseen, at_rest)
-    return _Step(point, False, foreseen, False)
+            return _Point(moved, b_moved, scores_moved), foreseen, at_rest
+    return None, foreseen, False

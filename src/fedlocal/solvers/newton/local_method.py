@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal.core import LocalMethod, Params, Regularizer, static
+from fedlocal.core import Params, Regularizer, static
 from fedlocal.core.types import Weights
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.losses import ScoreLoss
@@ -20,6 +20,7 @@ from fedlocal.util.linalg import krylov_top
 
 METHODS = tuple(row.key for row in ROWS if row.largest_step is not None)
 SMOOTH = tuple(row.key for row in ROWS if not row.composite)  # they take no regulariser
+NEWTON = "prox_newton"
 EVALUATIONS = 20  # of the certificate, in all rounds
 
 
@@ -51,23 +52,17 @@ class SiteLoss(DataProblem):
 
 
 @dataclass(frozen=True)
-class LocalOptions:
-    """Which method the sites run, and how."""
+class FitOptions:
+    """How a fit is done."""
 
-    method: str
+    method: str  # NEWTON, or a local method that comes first
     weights: Weights  # of the sites
     steps: int  # full local gradients of a round
-    rounds: int
+    rounds: int  # of the local method
     client_step_size: float | None  # None: the largest that the method's theorems allow, for the least smooth site
     server_step_size: float | None
-
-    def build(self, smoothness: float, l2: float, regularizer: Regularizer) -> LocalMethod:
-        """The method; `smoothness` is that of the losses without l2."""
-        row = method_row("LocalOptions", self.method)
-        client = self.client_step_size or row.largest_step_size(smoothness + l2)
-        server = 1.0 if self.server_step_size is None else self.server_step_size
-        given = MethodArguments(client, server, local_steps=self.steps, strong_convexity=l2, regularizer=regularizer)
-        return row.make(given)
+    finish: bool  # True if Newton iterations follow the local method
+    max_iter: int  # Newton iterations
 
 
 def local_rounds(
@@ -76,7 +71,7 @@ def local_rounds(
     regularizer: Regularizer,
     shape: tuple[int, ...],
     start: tuple[np.ndarray, np.ndarray],
-    options: LocalOptions,
+    options: FitOptions,
 ) -> FitResult:
     """Run rounds of a local method until the certificate is good enough or the rounds are used up.
 
@@ -89,7 +84,6 @@ def local_rounds(
         options: the method and its settings.
     """
     sums = task.sums
-    every = -(-options.rounds // EVALUATIONS)
     last = task.fit_at(*start, 0)
 
     def is_good_enough(row: dict[str, float], params: Params) -> bool:
@@ -108,12 +102,15 @@ def local_rounds(
     with jax.enable_x64(True):
         data = FederatedData((sums.features[order], sums.targets[order], scale[order]), np.cumsum(sizes) - sizes, sizes)
         l2 = float(regularizer.strong_convexity()) if options.method in SMOOTH else 0.0
-        site_loss = SiteLoss(data, sums, shape, l2)
-        method = options.build(_smoothness(sums, sites, scale / sizes[sites]), l2, regularizer)
+        row, smoothness = method_row("local_rounds", options.method), _smoothness(sums, sites, scale / sizes[sites])
+        client = options.client_step_size or row.largest_step_size(smoothness + l2)
+        given: dict[str, Any] = {"local_steps": options.steps, "strong_convexity": l2, "regularizer": regularizer}
+        method = row.make(MethodArguments(client, options.server_step_size or 1.0, **given))
         x0 = {"weights": jnp.asarray(start[0].reshape(shape))}
         x0 |= {"intercept": jnp.asarray(start[1])} if sums.intercept else {}
         numbers = sum(np.size(leaf) for leaf in jax.tree.leaves(method.init(x0)))  # of the state that goes down, and up
         sums.sent.exchange(0, 1)  # smoothness
+        site_loss, every = SiteLoss(data, sums, shape, l2), -(-options.rounds // EVALUATIONS)
         settings: dict[str, Any] = {"rounds": options.rounds, "local_steps": options.steps, "weights": options.weights}
         simulate(site_loss, method, x0=x0, eval_every=every, stop_when=is_good_enough, **settings)
     return last

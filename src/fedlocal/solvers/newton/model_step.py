@@ -16,10 +16,8 @@ from fedlocal.solvers.newton.penalties import AnyPenalty, Penalty, SumPenalty
 SWEEPS = 4  # of coordinate descent before an attempt at the exact solution on its support; doubled every time
 ATTEMPTS = 9
 CROSSINGS = 20
-ROUGH, SMALL = (
-    1e-5,
-    512,
-)  # a precision for which few sweeps are enough, and a support on which systems are solved all the same
+ROUGH = 1e-5  # a precision for which few sweeps are enough
+SMALL = 512  # a support on which systems are solved all the same
 RIDGES = 1e-15, 1e-13, 1e-11  # on a diagonal of ones: what makes a singular system solvable, and changes little else
 SINGULAR = 1e-13  # eigenvalues that are a smaller part of the largest are zero but for rounding
 REFINEMENTS = 2  # of a solution, which take back what the ridge changed
@@ -37,18 +35,14 @@ def minimize_model(
     """
     if isinstance(penalty, AnyPenalty):
         return _proximal(matrix, g, v0, penalty, precision)
-    assert isinstance(penalty, SumPenalty)
     v, inside = np.clip(np.zeros_like(v0), penalty.lower, penalty.upper), np.flatnonzero(free | (penalty.l2 > 0))
     part = np.ascontiguousarray(matrix[np.ix_(inside, inside)]) if len(inside) < len(v0) else matrix
-    v[inside] = (
-        _smooth(part, g[inside], v0[inside], penalty.l2)
-        if penalty.smooth
-        else (_by_coordinates(part, g[inside], v0[inside], penalty, precision))
-    )
+    v[inside] = (_smooth if penalty.smooth else _by_coordinates)(part, g[inside], v0[inside], penalty, precision)
     return v
 
 
-def _smooth(matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, l2: float) -> np.ndarray:
+def _smooth(matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, penalty: SumPenalty, _: float) -> np.ndarray:
+    l2 = penalty.l2
     return v0 - (_solve(matrix + l2 * np.eye(len(v0)), g + l2 * v0) if l2 > 0 else _shortest(matrix, g))
 
 
@@ -80,10 +74,9 @@ def _by_coordinates(
     matrix: np.ndarray, g: np.ndarray, v0: np.ndarray, penalty: SumPenalty, precision: float
 ) -> np.ndarray:
     v, r = v0.copy(), g.copy()  # r: the model's gradient at v
-    terms = penalty.l1, penalty.l2, penalty.lower, penalty.upper
     for attempt in range(ATTEMPTS):
         # what is left: the largest change of a coordinate that one sweep still makes
-        left = _descend(matrix, r, v, *terms, SWEEPS << attempt, precision)
+        left = _descend(matrix, r, v, *penalty, SWEEPS << attempt, precision)
         if left <= precision or attempt == ATTEMPTS - 1 or (precision > ROUGH and attempt == 1):
             break
         if precision <= ROUGH or np.count_nonzero(v) <= SMALL:
@@ -133,17 +126,15 @@ def _on_support(matrix: np.ndarray, r: np.ndarray, v: np.ndarray, penalty: SumPe
         lower = np.where(here > 0, max(penalty.lower, 0.0), penalty.lower) if penalty.l1 > 0 else penalty.lower
         upper = np.where(here < 0, min(penalty.upper, 0.0), penalty.upper) if penalty.l1 > 0 else penalty.upper
         first = _until_crossing(here, step, lower, upper)
-        last = np.clip(here + step, lower, upper)
-        ends = [last] if first is None else [first, last]
+        ends = [end for end in (first, np.clip(here + step, lower, upper)) if end is not None]
         # the penalty is smooth on the way: no signs change
-        falls = [
-            push @ (e - here) + (e - here) @ part @ (e - here) / 2 + penalty.l2 / 2 * sum((e - here) ** 2) for e in ends
-        ]
+        moves = [end - here for end in ends]
+        falls = [push @ move + move @ part @ move / 2 + penalty.l2 / 2 * sum(move**2) for move in moves]
         if not len(inside) or min(falls) >= 0:
             break
-        change = ends[int(np.argmin(falls))] - here
-        v[inside] = ends[int(np.argmin(falls))]
-        r += matrix[:, inside] @ change
+        best = int(np.argmin(falls))
+        v[inside] = ends[best]
+        r += matrix[:, inside] @ moves[best]
         if first is None:
             break
     return v
@@ -155,11 +146,10 @@ def _until_crossing(here: np.ndarray, step: np.ndarray, lower: Any, upper: Any) 
         room = np.where(step > 0, (upper - here) / step, np.where(step < 0, (lower - here) / step, np.inf))
     if not len(room) or np.min(room) >= 1:
         return None
-    end = np.clip(here + np.min(room) * step, lower, upper)
     first = int(np.argmin(room))
-    end[first] = np.broadcast_to(upper if step[first] > 0 else lower, here.shape)[
-        first
-    ]  # exactly, whatever rounding says
+    end = np.clip(here + room[first] * step, lower, upper)
+    # exactly, whatever rounding says
+    end[first] = np.broadcast_to(upper if step[first] > 0 else lower, here.shape)[first]
     return end
 
 

@@ -79,23 +79,18 @@ def _part_without(sums: WeightedSums, pairs: np.ndarray, x: np.ndarray, b: np.nd
 
 
 def _coefficients(sums: WeightedSums, pairs: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
-    """For outputs c <= e the (n,) weights of an example in the second moments of its margins' vectors."""
+    """For each two outputs the (n,) weights of an example in the second moments of its margins' vectors."""
     if sums.loss.outputs == 1:
         return [(0, 0, pairs[:, 0].astype(float))]
-    own = np.arange(sums.loss.outputs) == sums.targets[:, None]
-    found = []
-    for c in range(sums.loss.outputs):
-        for e in range(c, sums.loss.outputs):
-            crossed = -(own[:, c] * pairs[:, e]).astype(float) - own[:, e] * pairs[:, c]
-            found.append((c, e, np.where(own[:, c], pairs.sum(axis=1), pairs[:, c]) if c == e else crossed))
-    return found
+    own, outputs = np.arange(sums.loss.outputs) == sums.targets[:, None], range(sums.loss.outputs)
+    same = [(c, c, np.where(own[:, c], pairs.sum(axis=1), pairs[:, c])) for c in outputs]
+    crossed = [(c, e, -1.0 * own[:, c] * pairs[:, e] - own[:, e] * pairs[:, c]) for e in outputs for c in outputs[:e]]
+    return same + crossed
 
 
 def _with_ones(features: Any) -> Any:
-    ones = np.ones((features.shape[0], 1))
-    return (
-        scipy.sparse.hstack([features, ones], "csr") if scipy.sparse.issparse(features) else np.hstack([features, ones])
-    )
+    both = features, np.ones((features.shape[0], 1))
+    return scipy.sparse.hstack(both, "csr") if scipy.sparse.issparse(features) else np.hstack(both)
 
 
 def _product(columns: Any, h: np.ndarray) -> np.ndarray:

@@ -80,14 +80,12 @@ class PenalizedSums:
         objective = sums.value(scores) + penalty.value(x)
         slope = weighted_slopes.sum(axis=0) if sums.intercept else np.zeros(1)
         residual = float(np.hypot(norm(x - penalty.prox(x - g, 1.0)), norm(slope)))
-        violation = penalty.violation(x)
-        gauge = penalty.gauge(-g)
+        violation, gauge = penalty.violation(x), penalty.gauge(-g)
         if not np.isfinite(gauge):
             because = "the conjugate of this penalty is finite at the origin or on a cone only"
             return Certificate(objective, residual, violation, None, because)
-        sums.sent.exchange(
-            2, 4 if sums.loss.quadratic else 1
-        )  # scales down, sums of slopes and means of the conjugates up
+        # scales down, sums of slopes and means of the conjugates up
+        sums.sent.exchange(2, 4 if sums.loss.quadratic else 1)
         u, squares, products = sums.slopes(scores), 0, 0
         if sums.loss.quadratic:
             squares, products = sums.weights @ u[:, 0] ** 2, sums.weights @ (u[:, 0] * sums.targets)

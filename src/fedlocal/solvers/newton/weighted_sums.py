@@ -4,9 +4,9 @@ Every quantity here is a weighted sum over examples, so each site computes its o
 simulation adds over all rows at once, which is the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -28,13 +28,6 @@ def norm(v: np.ndarray) -> float:
     return largest * float(np.linalg.norm(v / largest)) if 0 < largest < np.inf else largest
 
 
-def _largest(features: Any) -> np.ndarray:
-    """(d,) the largest size of a value in each column."""
-    ends = features.max(axis=0), -features.min(axis=0)
-    dense = [end.toarray().ravel() if scipy.sparse.issparse(end) else end for end in ends]
-    return np.maximum(*dense)
-
-
 @dataclass
 class Communication:
     """What one site exchanged with the server."""
@@ -44,11 +37,9 @@ class Communication:
     numbers_up: int = 0
 
     def exchange(self, down: int, up: int) -> None:
-        self.rounds, self.numbers_down, self.numbers_up = (
-            self.rounds + 1,
-            self.numbers_down + int(down),
-            self.numbers_up + int(up),
-        )
+        self.rounds += 1
+        self.numbers_down += int(down)
+        self.numbers_up += int(up)
 
 
 @dataclass
@@ -62,34 +53,28 @@ class WeightedSums:
     intercept: bool
     level: float  # that was subtracted from the targets
     center: np.ndarray | None  # (d,) that was subtracted from dense features; None for nothing
-    sent: Communication
+    sent: Communication = field(default_factory=Communication)
 
     @classmethod
-    def of(
-        cls,
-        features: Any,
-        targets: np.ndarray,
-        weights: np.ndarray,
-        loss: ScoreLoss,
-        intercept: bool,
-        sent: Communication,
-    ) -> "WeightedSums":
+    def of(cls, features: Any, targets: np.ndarray, weights: np.ndarray, loss: ScoreLoss, intercept: bool) -> Self:
         """Where there is an intercept, dense features and targets of squares are centred: sums of their squares would have fewer
         digits."""
-        size = _largest(features)
+        size = abs(features).max(axis=0)
+        size = size.toarray().ravel() if scipy.sparse.issparse(size) else size
         if (size > LARGEST).any():
             raise UnitError("WeightedSums.of", int(np.argmax(size > LARGEST)), "large")
         level = float(weights @ targets) if intercept and loss.quadratic else 0.0
         targets = targets - level if loss.quadratic else targets
         if scipy.sparse.issparse(features) or not intercept:
-            return cls(features, targets, weights, loss, intercept, level, None, sent)
+            return cls(features, targets, weights, loss, intercept, level, None)
         center = weights @ features
         centred = features - center
         unit = np.where(size > 0, size, 1.0)
         constant = weights @ (centred / unit) ** 2 <= (CONSTANT * center / unit) ** 2
         centred[:, constant] = 0.0
-        sent.exchange(features.shape[1], 2 * features.shape[1] + 2)
-        return cls(centred, targets, weights, loss, intercept, level, center, sent)
+        sums = cls(centred, targets, weights, loss, intercept, level, center)
+        sums.sent.exchange(sums.width, 2 * sums.width + 2)
+        return sums
 
     @property
     def width(self) -> int:
@@ -99,7 +84,7 @@ class WeightedSums:
     def gram(self) -> np.ndarray:
         """(d, d) sum_i w_i l'' a_i a_i', for a quadratic loss."""
         self.sent.exchange(0, self.width * (self.width + 1) // 2)
-        return self._product(np.arange(self.width), self._curved_weights, np.arange(self.width))
+        return self._product(np.arange(self.width), self.loss.curvature_bound * self.weights, np.arange(self.width))
 
     def scores(self, x: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.asarray(self.features @ x) + b
@@ -163,16 +148,13 @@ class WeightedSums:
 
     def _best_of_one(self, scores: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`best_intercept` for one output; a sum over several outputs needs Newton steps in several dimensions."""
-        first = True
 
         def slope_fn(shift: float) -> InterceptSlope:
-            nonlocal first
             moved = scores[:, 0] + shift
             slopes = self.weights * self.loss.slope(moved, self.targets)
             curvatures = self.weights * self.loss.curvature(moved, self.targets)
-            if not first:
+            if shift != 0:  # it starts there
                 self.sent.exchange(0, 1)
-            first = False
             self.sent.exchange(1, 3)
             size = np.abs(slopes).sum() + np.abs(moved) @ curvatures
             return InterceptSlope(float(slopes.sum()), float(curvatures.sum()), float(size))
@@ -207,11 +189,7 @@ class WeightedSums:
 
     @cached_property
     def _sums(self) -> np.ndarray:
-        return np.asarray(self.features.T @ self._curved_weights)
-
-    @property
-    def _curved_weights(self) -> np.ndarray:
-        return self.loss.curvature_bound * self.weights
+        return np.asarray(self.features.T @ (self.loss.curvature_bound * self.weights))
 
     def _blocks(self, scores: np.ndarray, chosen: np.ndarray, caution: float) -> tuple[np.ndarray, np.ndarray]:
         """Second derivatives among the chosen weights, and between them and the intercepts."""
