@@ -109,35 +109,31 @@ class Regularizer(eqx.Module):
 
     def value(self, x: Params) -> jax.Array:
         """psi(x)."""
-        return sum((r.array_value(a) for r, a in zip(self.parts(x), jax.tree.leaves(x), strict=True)), jnp.zeros(()))
+        return sum(self._each(lambda r, a: r.array_value(a), x), jnp.zeros(()))
 
     def prox(self, x: Params, t: Scalar) -> Params:
         """argmin_z 1/2 ||z - x||^2 + t psi(z)."""
-        return self._map(lambda r, a: jnp.asarray(r.array_prox(a, t), jnp.result_type(a)), x)
+        parts = self._each(lambda r, a: jnp.asarray(r.array_prox(a, t), jnp.result_type(a)), x)
+        return jax.tree.unflatten(jax.tree.structure(x), parts)
 
     def subgradient(self, x: Params) -> Params:
         """An element of the subdifferential of psi at x."""
-        return self._map(lambda r, a: r.array_subgradient(a), x)
+        return jax.tree.unflatten(jax.tree.structure(x), self._each(lambda r, a: r.array_subgradient(a), x))
 
     def violation(self, x: Params) -> jax.Array:
         """The largest distance outside the constraint over all arrays; zero when x is feasible."""
-        each = [r.array_violation(a) for r, a in zip(self.parts(x), jax.tree.leaves(x), strict=True)]
-        return jnp.max(jnp.stack(each))
+        return jnp.max(jnp.stack(self._each(lambda r, a: r.array_violation(a), x)))
 
     def conjugate(self, y: Params) -> jax.Array:
         """psi^*(y) = max_x <y, x> - psi(x)."""
-        return sum(
-            (r.array_conjugate(a) for r, a in zip(self.parts(y), jax.tree.leaves(y), strict=True)), jnp.zeros(())
-        )
+        return sum(self._each(lambda r, a: r.array_conjugate(a), y), jnp.zeros(()))
 
     def gauge(self, y: Params) -> jax.Array:
         """The smallest c >= 0 for which psi^*(y / c) is finite."""
-        each = [r.array_gauge(a) for r, a in zip(self.parts(y), jax.tree.leaves(y), strict=True)]
-        return jnp.max(jnp.stack(each))
+        return jnp.max(jnp.stack(self._each(lambda r, a: r.array_gauge(a), y)))
 
-    def _map(self, fn: Callable[["Regularizer", jax.Array], jax.Array], x: Params) -> Params:
-        leaves, treedef = jax.tree.flatten(x)
-        return jax.tree.unflatten(treedef, [fn(r, a) for r, a in zip(self.parts(x), leaves, strict=True)])
+    def _each(self, fn: Callable[["Regularizer", jax.Array], jax.Array], x: Params) -> list[jax.Array]:
+        return [fn(r, a) for r, a in zip(self.parts(x), jax.tree.leaves(x), strict=True)]
 
 
 class Zero(Regularizer):

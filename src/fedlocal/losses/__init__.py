@@ -5,7 +5,7 @@ A new loss is a file in this folder and a row in `LOSSES`; the regression estima
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from fedlocal.losses.logistic import LogisticLoss
 from fedlocal.losses.score_loss import ScoreLoss, UnivariateLoss
@@ -32,15 +32,11 @@ def regression_loss(owner: str, loss: Any) -> ScoreLoss:
     >>> regression_loss("model", "half_squares")
     SquaredLoss(factor=0.5)
     """
-    made = {name: make() for name, make in LOSSES.items() if _targets(make) == "numbers"}
+    made = {
+        name: make() for name, make in LOSSES.items() if cast(Any, getattr(make, "func", make)).targets == "numbers"
+    }
     found = made.get(loss) if isinstance(loss, str) else loss
     if not isinstance(found, ScoreLoss) or found.targets != "numbers":
-        raise ValueError(
-            f"{owner}: loss must be one of {', '.join(map(repr, made))}, or a ScoreLoss of numbers, got {loss!r}"
-        )
+        names = ", ".join(map(repr, made))
+        raise ValueError(f"{owner}: loss must be one of {names}, or a ScoreLoss of numbers, got {loss!r}")
     return found
-
-
-def _targets(make: Any) -> str:
-    loss: Any = make.func if isinstance(make, partial) else make
-    return loss.targets

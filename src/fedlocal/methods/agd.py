@@ -28,11 +28,8 @@ class AGD(AcceleratedGradientMethod):
     def __init__(self, smoothness: Scalar, strong_convexity: Scalar):
         self.strong_convexity = checks.number("AGD", "strong_convexity", strong_convexity, above=0)
         self.smoothness = checks.number("AGD", "smoothness", smoothness, above=0)
-        if (
-            not checks.is_traced(smoothness)
-            and not checks.is_traced(strong_convexity)
-            and np.any(np.asarray(smoothness) < np.asarray(strong_convexity))
-        ):
+        known = not checks.is_traced(smoothness) and not checks.is_traced(strong_convexity)
+        if known and np.any(np.asarray(smoothness) < np.asarray(strong_convexity)):
             raise ValueError(f"AGD: smoothness must be >= strong_convexity, got {smoothness} and {strong_convexity}")
 
     def coupling(self) -> Coupling:

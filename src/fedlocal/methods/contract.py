@@ -74,13 +74,10 @@ class _Contract:
         self.owner, self.method, self.x0, self.name = owner, method, x0, type(method).__name__
 
     def check(self) -> None:
-        x0 = self.x0
-        server = self.call("init", x0)
-        memory = self.call("init_memory", x0)
+        x0, server, memory = self.x0, self.call("init", self.x0), self.call("init_memory", self.x0)
         sent = self.call("broadcast", server)
         client = self.call("start", sent, memory)
-        moved = self.call("step", client, self.gradient)
-        self.same("step", moved, client, "what start returns")
+        self.same("step", self.call("step", client, self.gradient), client, "what start returns")
         finished = self.call("finish", sent, client)
         if not isinstance(finished, tuple) or hasattr(finished, "_fields") or len(finished) != 2:
             self.refuse("finish", "a pair (message, memory)", finished)
@@ -97,14 +94,9 @@ class _Contract:
     def call(self, name: str, *arguments: Any) -> Any:
         """Run a function of the method on shapes; an error that it raises is told with its name."""
         function: Callable[..., Any] = getattr(self.method, name)
-        traced = [a for a in arguments if not callable(a)]
-
-        def run(*values: Any) -> Any:
-            given = iter(values)
-            return function(*(a if callable(a) else next(given) for a in arguments))
-
+        fixed = [a for a in arguments if callable(a)]  # a step's last argument
         try:
-            return jax.eval_shape(run, *traced)
+            return jax.eval_shape(lambda *traced: function(*traced, *fixed), *arguments[: len(arguments) - len(fixed)])
         except Exception as error:  # whatever a user's function raises
             ours = type(self.method).__module__.startswith(
                 "fedlocal."

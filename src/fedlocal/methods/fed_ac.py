@@ -49,6 +49,11 @@ class Coupling(NamedTuple):
     beta: Scalar
     gamma: Scalar
 
+    @classmethod
+    def from_gamma(cls, gamma: Scalar, mu: Scalar) -> "Coupling":
+        """alpha = 1 / (gamma mu), beta = alpha + 1."""
+        return cls(1 / (gamma * mu), 1 / (gamma * mu) + 1, gamma)
+
 
 class AcceleratedLocalMethod(LocalMethod[AcState, AcState, AcState, NoMemory]):
     """What `FedAc` and `GeneralFedAc` share: everything but where (alpha, beta, gamma) come from."""
@@ -125,28 +130,17 @@ class FedAc(AcceleratedLocalMethod):
     variant: Variant = static()
 
     def __init__(
-        self,
-        step_size: Scalar,
-        strong_convexity: Scalar,
-        local_steps: int | None = None,
-        variant: Variant = "one",
+        self, step_size: Scalar, strong_convexity: Scalar, local_steps: int | None = None, variant: Variant = "one"
     ):
         self.variant = checks.choice("FedAc", "variant", variant, get_args(Variant))
         owner = f"FedAc.{variant}"
         self.step_size = checks.number(owner, "step_size", step_size, above=0)
         self.strong_convexity = checks.number(owner, "strong_convexity", strong_convexity, above=0)
-        if variant == "vanilla":
-            self.local_steps = None
-        else:
-            traced = checks.is_traced(local_steps)
-            self.local_steps = local_steps if traced else checks.whole(owner, "local_steps", local_steps)
-        check_coupling(
-            owner,
-            1 / (self.gamma * self.strong_convexity),
-            self.step_size,
-            self.strong_convexity,
-            strict=variant == "two",
-        )
+        self.local_steps = None if variant == "vanilla" else local_steps
+        if variant != "vanilla" and not checks.is_traced(local_steps):
+            self.local_steps = checks.whole(owner, "local_steps", local_steps)
+        eta, mu = self.step_size, self.strong_convexity
+        check_coupling(owner, 1 / (self.gamma * mu), eta, mu, strict=variant == "two")
 
     @classmethod
     def one(cls, *, step_size: Scalar, strong_convexity: Scalar, local_steps: int) -> "FedAc":
@@ -187,7 +181,7 @@ class FedAc(AcceleratedLocalMethod):
         """(alpha, beta, gamma), from what the user gave."""
         gamma, mu = self.gamma, self.strong_convexity
         if self.variant != "two":
-            return Coupling(1 / (gamma * mu), 1 / (gamma * mu) + 1, gamma)
+            return Coupling.from_gamma(gamma, mu)
         alpha = 3 / (2 * gamma * mu) - 0.5
         return Coupling(alpha, (2 * alpha**2 - 1) / (alpha - 1), gamma)
 
@@ -213,13 +207,6 @@ class GeneralFedAc(AcceleratedLocalMethod):
         self.beta = checks.number("GeneralFedAc", "beta", beta, at_least=1)
         self.eta = checks.number("GeneralFedAc", "eta", eta, above=0)
         self.gamma = checks.number("GeneralFedAc", "gamma", gamma, above=0)
-
-
-def vanilla_coupling(step_size: Scalar, strong_convexity: Scalar) -> Coupling:
-    """gamma = sqrt(eta / mu), alpha = 1 / (gamma mu), beta = alpha + 1."""
-    gamma = (step_size / strong_convexity) ** 0.5
-    alpha = 1 / (gamma * strong_convexity)
-    return Coupling(alpha, alpha + 1, gamma)
 
 
 def check_coupling(owner: str, alpha: Scalar, eta: Scalar, mu: Scalar, strict: bool = False) -> None:

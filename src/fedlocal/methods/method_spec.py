@@ -84,7 +84,7 @@ def describe(method: LocalMethod) -> dict[str, Plain]:
     """
     checks.instance("describe", "method", method, LocalMethod)
     method = type(method).for_clients(method)  # not bound, for that flattens what may not be a pytree
-    description = _described(method)
+    description = dict(_write("method", method))
     if not eqx.tree_equal(rebuild(description), method):
         raise ValueError(
             f"describe: {type(method).__name__} cannot be rebuilt from what it holds; its constructor and those of its "
@@ -105,7 +105,7 @@ def rebuild(description: Mapping[str, Plain]) -> LocalMethod:
         names = (name for name, cls in _classes().items() if issubclass(cls, LocalMethod))
         got = reprlib.repr(description["method"])
         raise ValueError(f"rebuild: 'method' must name a method, got {got}; there are: {', '.join(names)}")
-    _compare(description, _described(method))
+    _compare(description, dict(_write("method", method)))
     return method
 
 
@@ -126,10 +126,6 @@ def _parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 
 # --- writing
-
-
-def _described(method: LocalMethod) -> dict[str, Plain]:
-    return dict(_write("method", method))
 
 
 def _write(path: str, value: Any) -> Iterator[tuple[str, Plain]]:

@@ -11,7 +11,6 @@ from fedlocal.methods.fed_ac import (
     check_coupling,
     middle_point,
     middle_weights,
-    vanilla_coupling,
 )
 from fedlocal.methods.minibatch_sgd import GradientMethod, GradientSum, gradient_sum_affine
 from fedlocal.util import checks
@@ -65,7 +64,7 @@ class MinibatchAcSGD(AcceleratedGradientMethod):
         check_coupling("MinibatchAcSGD", self.coupling().alpha, self.step_size, self.strong_convexity)
 
     def coupling(self) -> Coupling:
-        return vanilla_coupling(self.step_size, self.strong_convexity)
+        return Coupling.from_gamma((self.step_size / self.strong_convexity) ** 0.5, self.strong_convexity)
 
     def eta(self) -> Scalar:
         return self.step_size

@@ -58,9 +58,8 @@ class DataProblem(AbstractProblem):
         block = min(self._rows_at_once(BLOCK_NUMBERS), self.data.largest)
 
         def add_block(i: jax.Array | int, total: Params) -> Params:
-            rows = i * block + jnp.arange(block)
-            weights = (rows < size).astype(dtype) / size.astype(dtype)
-            examples = self.data.take(start + jnp.minimum(rows, size - 1))
+            rows, weights = mean_of_block(i, block, start, size, dtype)
+            examples = self.data.take(rows)
             return optax.tree.add(total, jax.grad(lambda x: jnp.sum(weights * self.losses(x, examples)))(x))
 
         return jax.lax.fori_loop(0, -(-self.data.largest // block), add_block, jax.grad(self.penalty)(x))
@@ -76,9 +75,7 @@ class DataProblem(AbstractProblem):
         n, block = self.data.num_examples, self._rows_at_once(LOSS_NUMBERS)
 
         def add_block(i: jax.Array, total: jax.Array) -> jax.Array:
-            rows = i * block + jnp.arange(block)
-            inside = rows < n
-            rows = jnp.where(inside, rows, 0)
+            rows, inside = rows_of_block(i, block, n)
             values = fn(x, cast_like(self.data.take(rows), x))
             return total + jnp.sum(jnp.where(inside, weights[rows] * values, 0))
 
@@ -96,6 +93,20 @@ class DataProblem(AbstractProblem):
         features = self.data.arrays[0]
         per_row = getattr(features, "longest_row", int(np.prod(features.shape[1:])))
         return max(1, min(self.data.num_examples, numbers // max(per_row, 1)))
+
+
+def rows_of_block(i: jax.Array | int, block: int, n: int) -> tuple[jax.Array, jax.Array]:
+    """(block,) the rows of block i of n examples, and which of them are there; the others are row 0."""
+    rows = i * block + jnp.arange(block)
+    return jnp.where(rows < n, rows, 0), rows < n
+
+
+def mean_of_block(
+    i: jax.Array | int, block: int, start: jax.Array, size: jax.Array, dtype: Any
+) -> tuple[jax.Array, jax.Array]:
+    """(block,) the rows of block i of a client's examples, and their weights in the client's mean."""
+    rows = i * block + jnp.arange(block)
+    return start + jnp.minimum(rows, size - 1), (rows < size).astype(dtype) / size.astype(dtype)
 
 
 def cast_like(examples: tuple[Any, ...], x: Params) -> tuple[Any, ...]:

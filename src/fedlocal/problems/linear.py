@@ -1,7 +1,7 @@
 """Linear models: a score a'x + x0 of each example and a loss of the score."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -33,7 +33,7 @@ class LinearProblem(DataProblem):
 
     def init(self, key: jax.Array) -> Params:
         features = self.data.arrays[0]
-        dtype = jnp.result_type(features.dtype, float) if not _floating(features) else features.dtype
+        dtype = _float_dtype(features)
         x: dict[str, jax.Array] = {"weights": jnp.zeros((*features.shape[1:], *self.output_shape()), dtype)}
         if self.intercept:
             x["intercept"] = jnp.zeros(self.output_shape(), dtype)
@@ -65,7 +65,26 @@ class LinearProblem(DataProblem):
         return self.l2 / 2 * jnp.sum(x["weights"] ** 2)
 
 
-class LeastSquares(LinearProblem):
+class SquaresProblem(LinearProblem):
+    """What `LeastSquares` and `MatrixSensing` share: everything but the axes of an example's features."""
+
+    feature_axes: ClassVar[int]
+
+    data: FederatedData
+    intercept: bool = static()
+    l2: Scalar | None
+
+    def __init__(self, data: FederatedData, intercept: bool = True, l2: Scalar = 0.0):
+        owner = type(self).__name__
+        self.data = _features_and_targets(owner, data, self.feature_axes)
+        self.intercept, self.l2 = intercept, _l2(owner, l2)
+
+    @property
+    def score_loss(self) -> SquaredLoss:
+        return SquaredLoss()
+
+
+class LeastSquares(SquaresProblem):
     r"""F_m(x) = mean_i (a_i'x + x0 - b_i)^2, without a half, as in the text.
 
     Reference: dissertation, eq. flasso. Differs from it: the regulariser belongs to the method.
@@ -75,20 +94,10 @@ class LeastSquares(LinearProblem):
     [-1.0, -1.0]
     """
 
-    data: FederatedData
-    intercept: bool = static()
-    l2: Scalar | None
-
-    def __init__(self, data: FederatedData, intercept: bool = True, l2: Scalar = 0.0):
-        self.data = _features_and_targets("LeastSquares", data)
-        self.intercept, self.l2 = intercept, _l2("LeastSquares", l2)
-
-    @property
-    def score_loss(self) -> SquaredLoss:
-        return SquaredLoss()
+    feature_axes = 1
 
 
-class MatrixSensing(LinearProblem):
+class MatrixSensing(SquaresProblem):
     r"""F_m(X) = mean_i (<A_i, X> + x0 - b_i)^2 for matrices A_i.
 
     Reference: dissertation, eq. fed:matrix:estimation. Differs from it: the regulariser belongs to the method.
@@ -98,17 +107,7 @@ class MatrixSensing(LinearProblem):
     (2, 2)
     """
 
-    data: FederatedData
-    intercept: bool = static()
-    l2: Scalar | None
-
-    def __init__(self, data: FederatedData, intercept: bool = True, l2: Scalar = 0.0):
-        self.data = _features_and_targets("MatrixSensing", data, feature_axes=2)
-        self.intercept, self.l2 = intercept, _l2("MatrixSensing", l2)
-
-    @property
-    def score_loss(self) -> SquaredLoss:
-        return SquaredLoss()
+    feature_axes = 2
 
 
 class Logistic(LinearProblem):
@@ -131,9 +130,9 @@ class Logistic(LinearProblem):
 
     def prepare(self, data: FederatedData) -> FederatedData:
         data = _features_and_targets("Logistic", data)
-        labels = np.unique(np.asarray(data.arrays[1]))
-        if not (set(labels.tolist()) <= {-1, 1} or set(labels.tolist()) <= {0, 1}):
-            raise ValueError(f"Logistic: labels must be -1/+1 or 0/1, got {labels[:5].tolist()}")
+        labels = np.unique(np.asarray(data.arrays[1])).tolist()
+        if not (set(labels) <= {-1, 1} or set(labels) <= {0, 1}):
+            raise ValueError(f"Logistic: labels must be -1/+1 or 0/1, got {labels[:5]}")
         signs = jnp.where(data.arrays[1] > 0, 1, -1).astype(_float_dtype(data.arrays[0]))
         return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], signs))
 
@@ -228,9 +227,5 @@ def _l2(owner: str, l2: Scalar) -> Scalar | None:
     return None if isinstance(l2, float) and l2 == 0 else l2
 
 
-def _floating(features: Any) -> bool:
-    return bool(jnp.issubdtype(features.dtype, jnp.floating))
-
-
 def _float_dtype(features: jax.Array | SparseMatrix) -> Any:
-    return features.dtype if _floating(features) else jnp.result_type(float)
+    return features.dtype if jnp.issubdtype(features.dtype, jnp.floating) else jnp.result_type(float)

@@ -78,16 +78,11 @@ def quadratics(matrices: Any, optima: Any, noise_std: Scalar = 0.0) -> Oracle:
     """
     matrices, optima = jnp.asarray(matrices, jnp.result_type(float)), jnp.asarray(optima, jnp.result_type(float))
     if matrices.ndim != 3 or optima.shape != matrices.shape[:2] or matrices.shape[1] != matrices.shape[2]:
-        raise ValueError(
-            f"quadratics: matrices must be (M, d, d) and optima (M, d), got {matrices.shape} and {optima.shape}"
-        )
-
-    return Oracle(
-        jax.tree_util.Partial(quadratic_value, matrices, optima),
-        noise=normal_noise(noise_std),
-        num_clients=len(matrices),
-        init_fn=jax.tree_util.Partial(_zeros, optima[0]),
-    )
+        got = f"{matrices.shape} and {optima.shape}"
+        raise ValueError(f"quadratics: matrices must be (M, d, d) and optima (M, d), got {got}")
+    value = jax.tree_util.Partial(quadratic_value, matrices, optima)
+    start = jax.tree_util.Partial(_zeros, optima[0])
+    return Oracle(value, noise=normal_noise(noise_std), num_clients=len(matrices), init_fn=start)
 
 
 def piecewise_quadratic(

@@ -11,8 +11,9 @@ import numpy as np
 
 from fedlocal.core import AbstractProblem, Params
 from fedlocal.core.types import WEIGHTS, Weights
-from fedlocal.problems.data_problem import LOSS_NUMBERS, DataProblem, cast_like
+from fedlocal.problems.data_problem import LOSS_NUMBERS, DataProblem, cast_like, mean_of_block, rows_of_block
 from fedlocal.util import checks
+from fedlocal.util.serialization import path_name
 
 SMALL_BLOCK = 256  # rows; fewer at once cost as much time
 
@@ -59,9 +60,7 @@ class PooledMean(ExampleMean):
         n, block = self.problem.data.num_examples, self.problem._rows_at_once(LOSS_NUMBERS)
 
         def sums(i: jax.Array | int) -> Any:
-            rows = i * block + jnp.arange(block)
-            inside = rows < n
-            rows = jnp.where(inside, rows, 0)
+            rows, inside = rows_of_block(i, block, n)
             return _sums(self.problem, sums_fn, rows, jnp.where(inside, self.example_weights[rows], 0))
 
         return _add_up(-(-n // block), sums)
@@ -83,9 +82,7 @@ class ClientMean(ExampleMean):
             start, size = data.client_starts[m], data.client_sizes[m]
 
             def sums(i: jax.Array | int) -> Any:
-                rows = i * block + jnp.arange(block)
-                weights = (rows < size).astype(p.dtype) / size.astype(p.dtype)
-                return _sums(self.problem, sums_fn, start + jnp.minimum(rows, size - 1), weights)
+                return _sums(self.problem, sums_fn, *mean_of_block(i, block, start, size, p.dtype))
 
             return _add_up(-(-size // block), sums)
 
@@ -119,13 +116,11 @@ def smooth_part_of(problem: AbstractProblem, client_weights: np.ndarray, federat
 def client_weights(owner: str, problem: AbstractProblem, weights: Weights) -> np.ndarray:
     """(M,) weights p of the clients by name: uniform, or by their numbers of examples."""
     checks.choice(owner, "weights", weights, WEIGHTS)
-    sizes = problem.sizes()
     if weights == "uniform":
         return np.full(problem.num_clients, 1 / problem.num_clients)
+    sizes, name = problem.sizes(), type(problem).__name__
     if sizes is None:
-        raise ValueError(
-            f"{owner}: weights='examples' needs examples; {type(problem).__name__} has none, use 'uniform'"
-        )
+        raise ValueError(f"{owner}: weights='examples' needs examples; {name} has none, use 'uniform'")
     return sizes / sizes.sum()
 
 
@@ -154,8 +149,7 @@ def check_shapes(owner: str, name: str, problem: AbstractProblem, x: Params) -> 
 
 
 def _shapes(x: Params) -> dict[str, tuple[int, ...]]:
-    leaves = jax.tree_util.tree_flatten_with_path(x)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator="/") or "value": np.shape(a) for path, a in leaves}
+    return {path_name(path): np.shape(a) for path, a in jax.tree_util.tree_flatten_with_path(x)[0]}
 
 
 def _sums(problem: DataProblem, sums_fn: SumsFn, rows: jax.Array, weights: jax.Array) -> Any:

@@ -1,10 +1,13 @@
 """Other problems made from a given one: with an added quadratic, on one client alone, on all data gathered."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Batch, Params, Scalar
+from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.util import checks
 
@@ -61,24 +64,21 @@ def augmented(problem: AbstractProblem, strength: Scalar, center: Params) -> Aug
     """
     if jax.tree.leaves(center) == []:
         raise ValueError("augmented: center must have the structure of the parameters, got an empty one")
-    return Augmented(
-        problem, checks.number("augmented", "strength", strength, above=0), jax.tree.map(jnp.asarray, center)
-    )
+    strength = checks.number("augmented", "strength", strength, above=0)
+    return Augmented(problem, strength, jax.tree.map(jnp.asarray, center))
 
 
 def only(problem: AbstractProblem, client: int) -> DataProblem:
     """The problem of one client alone: what `local` and single-client baselines run on."""
-    problem = _with_data("only", problem)
-    return problem.with_data(problem.data.only(client))
+    return _with_data("only", problem, lambda data: data.only(client))
 
 
 def pooled(problem: AbstractProblem) -> DataProblem:
     """All examples at a single client: what centralised baselines run on."""
-    problem = _with_data("pooled", problem)
-    return problem.with_data(problem.data.pooled())
+    return _with_data("pooled", problem, FederatedData.pooled)
 
 
-def _with_data(owner: str, problem: AbstractProblem) -> DataProblem:
+def _with_data(owner: str, problem: AbstractProblem, view: Callable[[FederatedData], FederatedData]) -> DataProblem:
     if not isinstance(problem, DataProblem):
         raise TypeError(f"{owner}: needs a problem with data, got {type(problem).__name__}")
-    return problem
+    return problem.with_data(view(problem.data))

@@ -80,18 +80,14 @@ class UniformAverage(Average):
         return 1.0, 1.0
 
 
-class RoundAverage(Average):
+class RoundAverage(UniformAverage):
     """Equal weights on the server's solutions after the rounds r = 1..R.
 
     Reference: dissertation, theorem small_lr (FedDualAvg with a small client step size). Differs from it: unequal numbers
     of local steps allowed.
     """
 
-    after_step: bool = static(default=True)
     between_rounds = True
-
-    def keep_and_gain(self, t: jax.Array, total: float, key: jax.Array) -> tuple[Scalar, Scalar]:
-        return 1.0, 1.0
 
 
 class RandomIterate(Average):

@@ -5,7 +5,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -38,38 +38,32 @@ class Checkpoint:
         if read is None:
             return None
         header, arrays = read
-        try:
-            state = serialization.from_arrays(arrays, like)
-        except ValueError as error:
-            raise self._foreign(error) from None
-        return header["rounds"], state, header["extra"]
+        with self._reading(ValueError):
+            return header["rounds"], serialization.from_arrays(arrays, like), header["extra"]
 
     def read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Return header and arrays of the file, or None if there is no file; raise a ValueError if it belongs to another run."""
         if not self.path.exists():
             return None
-        try:
+        with self._reading(Exception):  # foreign bytes fail in many ways inside zipfile, numpy and json
             header, arrays = _read(self.path)
-        except Exception as error:  # foreign bytes fail in many ways inside zipfile, numpy and json
-            raise self._foreign(error) from None
         for key, value in self.identity.items():
-            if header["identity"].get(key) != value:
-                was = header["identity"].get(key)
-                raise ValueError(
-                    f"checkpoint: {self.path} belongs to another run: {key} was {was}, now {value}; use another file"
-                )
+            was = header["identity"].get(key)
+            if was != value:
+                text = f"{self.path} belongs to another run: {key} was {was}, now {value}; use another file"
+                raise ValueError(f"checkpoint: {text}")
         return header, arrays
 
-    @contextmanager
-    def resuming(self) -> Iterator[None]:
+    def resuming(self) -> AbstractContextManager[None]:
         """Raise that the file is not a checkpoint if the body does not find what it needs in `extra`."""
+        return self._reading(KeyError, TypeError, AttributeError, IndexError)
+
+    @contextmanager
+    def _reading(self, *errors: type[Exception]) -> Iterator[None]:
         try:
             yield
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise self._foreign(error) from None
-
-    def _foreign(self, error: Exception) -> ValueError:
-        return ValueError(f"checkpoint: {self.path} is not a checkpoint of fedlocal ({error})")
+        except errors as error:
+            raise ValueError(f"checkpoint: {self.path} is not a checkpoint of fedlocal ({error})") from None
 
     def check_writable(self) -> None:
         """Raise an OSError if the file cannot be written: before the run and not after it."""

@@ -1,27 +1,29 @@
 """Client discrepancy: the vectors that clients hold and send, and how far they are from their mean."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fedlocal.core import Client, LocalMethod, Params
+from fedlocal.core import Client, LocalMethod, Message, Params
 
 
 def message_fields(method: LocalMethod, x0: Params) -> dict[str, str | None]:
     """Return the column name and the field of each part of a method's message that has the shape of the parameters."""
-
-    def message(x0: Params) -> Any:
-        return method.finish(method.broadcast(method.init(x0)), first_client(method, x0))[0]
-
-    fields = vector_fields(message, x0)
+    fields = vector_fields(partial(first_message, method), x0)
     return {"discrepancy" if len(fields) == 1 else f"discrepancy_{f}": f for f in sorted(fields, key=str)}
 
 
 def first_client(method: LocalMethod, x0: Params) -> Client:
     """Return a client's state when round 0 begins."""
     return method.start(method.broadcast(method.init(x0)), method.init_memory(x0))
+
+
+def first_message(method: LocalMethod, x0: Params) -> Message:
+    """Return what a client sends in round 0 if it takes no step."""
+    return method.finish(method.broadcast(method.init(x0)), first_client(method, x0))[0]
 
 
 def vector_fields(tree_of: Callable[[Params], Any], x: Params) -> list[str | None]:
@@ -48,11 +50,9 @@ def message_spread(
 ) -> dict[str, jax.Array]:
     """Return mean_m ||message_m - mean||^2 for each of these fields."""
 
-    def spread(field: Params, middle: Params) -> jax.Array:
-        squares = jax.tree.map(lambda a, c: jnp.sum((a - c) ** 2, axis=tuple(range(1, a.ndim))), field, middle)
+    def spread(field: str | None) -> jax.Array:
+        vectors, middle = (tree if field is None else getattr(tree, field) for tree in (messages, center))
+        squares = jax.tree.map(lambda a, c: jnp.sum((a - c) ** 2, axis=tuple(range(1, a.ndim))), vectors, middle)
         return jnp.sum(weights * sum(jax.tree.leaves(squares))).astype(jnp.result_type(float))
 
-    def pick(tree: Any, field: str | None) -> Params:
-        return tree if field is None else getattr(tree, field)
-
-    return {name: spread(pick(messages, f), pick(center, f)) for name, f in fields.items()}
+    return {name: spread(field) for name, field in fields.items()}

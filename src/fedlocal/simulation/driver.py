@@ -17,41 +17,17 @@ class Work(Protocol):
     """A run or a sweep after some rounds. Its functions return a new one, so that an interruption finds the old or the new."""
 
     @property
-    def done(self) -> int:
-        """Rounds so far."""
-        ...
-
+    def done(self) -> int: ...  # rounds so far
     @property
-    def ended(self) -> bool:
-        """True if no further round is to be run, e.g. after a divergence."""
-        ...
+    def ended(self) -> bool: ...  # True if no further round is to be run, e.g. after a divergence
 
-    def compile(self) -> None:
-        """Compile what the rounds need, if that is not to be done by the first of them."""
-
-    def advance(self, wanted: int) -> Self:
-        """Run at most `wanted` rounds, and at least one."""
-        ...
-
-    def evaluated(self) -> Self:
-        """Add an evaluation to the history, unless there is one of this round."""
-        ...
-
-    def note(self) -> str:
-        """A short text beside the progress bar."""
-        ...
-
-    def states(self) -> Any:
-        """What a checkpoint keeps, as a pytree of arrays."""
-        ...
-
-    def extra(self) -> dict[str, Any]:
-        """What a checkpoint keeps besides, as values of JSON."""
-        ...
-
-    def resumed(self, done: int, states: Any, extra: dict[str, Any]) -> Self:
-        """The work that a checkpoint was made of."""
-        ...
+    def compile(self) -> None: ...  # what the rounds need, if that is not to be done by the first of them
+    def advance(self, wanted: int) -> Self: ...  # at most `wanted` rounds, and at least one
+    def evaluated(self) -> Self: ...  # with an evaluation more in the history, unless there is one of this round
+    def note(self) -> str: ...  # a short text beside the progress bar
+    def states(self) -> Any: ...  # what a checkpoint keeps, as a pytree of arrays
+    def extra(self) -> dict[str, Any]: ...  # what a checkpoint keeps besides, as values of JSON
+    def resumed(self, done: int, states: Any, extra: dict[str, Any]) -> Self: ...  # what a checkpoint was made of
 
 
 W = TypeVar("W", bound=Work)
@@ -109,12 +85,10 @@ def resume(work: W, schedule: RunSchedule, checkpoint: Checkpoint | None) -> W:
     previous = None if checkpoint is None else checkpoint.load(work.states())
     if checkpoint is None or previous is None:
         return work
-    done = previous[0]
-    if done > schedule.rounds:
-        raise ValueError(
-            f"{schedule.owner}: the checkpoint is at round {done} already; rounds must be >= {done}, "
-            f"got {schedule.rounds}"
-        )
+    done, rounds = previous[0], schedule.rounds
+    if done > rounds:
+        text = f"the checkpoint is at round {done} already; rounds must be >= {done}, got {rounds}"
+        raise ValueError(f"{schedule.owner}: {text}")
     with checkpoint.resuming():
         return work.resumed(*previous)
 

@@ -1,6 +1,6 @@
 """Engines: what runs the rounds of one run. The compiled JAX program, or the fused kernels for linear models."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, cast, get_args
 
@@ -25,12 +25,9 @@ ENGINES: tuple[str, ...] = get_args(EngineName)
 class Engine(Protocol):
     """Runs rounds and evaluates losses."""
 
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """What the provenance of a result says of the engine; "engine" is its name."""
-        ...
+    configuration: dict[str, Any]  # what the provenance of a result says of the engine; "engine" is its name
 
-    def advance(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
+    def advance(self, state: RunState, done: int, wanted: int, /) -> tuple[RunState, int]:
         """Run at most `wanted` rounds from round `done`; return the state and how many rounds there were."""
         ...
 
@@ -44,17 +41,12 @@ class JaxEngine:
 
     def __init__(self, inputs: RunInputs, mesh: Mesh | None = None):
         self.inputs, self.mesh, self.plan = inputs, mesh, inputs.plan
-        self.run_rounds = self._run_rounds
+        self.advance: Callable[[RunState, int, int], tuple[RunState, int]] = self._run_rounds
+        self.configuration: dict[str, Any] = {"engine": "jax"}
         if mesh is not None:
             total, fixed = inputs.total_steps, replicate(mesh, inputs._replace(total_steps=None))
-            self.inputs, self.run_rounds = fixed._replace(total_steps=total), OnMesh(mesh, self._run_rounds)
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        return {"engine": "jax"} | ({} if self.mesh is None else {"devices": self.mesh.size})
-
-    def advance(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
-        return self.run_rounds(state, done, wanted)
+            self.inputs, self.advance = fixed._replace(total_steps=total), OnMesh(mesh, self._run_rounds)
+            self.configuration["devices"] = mesh.size
 
     def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
         return losses_in_float64(self.inputs.problem, points, loss_weights)
@@ -66,28 +58,20 @@ class JaxEngine:
         return jax.block_until_ready(_advance(self.inputs, state, cohorts, done, count, self.mesh)), count
 
 
-class KernelEngine:
-    """The fused kernels for linear models, for one run."""
+class KernelEngine(LinearEngine):
+    """The fused kernels for linear models, for one run, whose state is not stacked."""
 
-    def __init__(self, run: Run):
-        self.linear = LinearEngine(cast(Any, run.problem), [run.method], run.plan, run.x0)
+    configuration: dict[str, Any] = {"engine": "linear"}  # noqa: RUF012  (nobody changes it)
 
-    @property
-    def configuration(self) -> dict[str, Any]:
-        return {"engine": "linear"}
-
-    def advance(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
-        states, count = self.linear.advance(jax.tree.map(lambda a: np.asarray(a)[None], state), done, wanted)
-        return jax.tree.map(lambda a: a[0], states), count
-
-    def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
-        return self.linear.losses(points, loss_weights)
+    def advance(self, states: RunState, first: int, count: int) -> tuple[RunState, int]:
+        moved, done = super().advance(jax.tree.map(lambda a: np.asarray(a)[None], states), first, count)
+        return jax.tree.map(lambda a: a[0], moved), done
 
 
 def engine_for(owner: str, engine: EngineName, run: Run, mesh: Mesh | None) -> Engine:
     """Return the engine of one run."""
     if engine_name(owner, engine, run, [run.method], mesh) == "linear":
-        return KernelEngine(run)
+        return KernelEngine(cast(Any, run.problem), [run.method], run.plan, run.x0)
     return JaxEngine(run.inputs, mesh)
 
 

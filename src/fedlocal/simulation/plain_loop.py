@@ -5,14 +5,14 @@ proof that a method can be deployed: a client sees only what the server sent, it
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedlocal.core import AbstractProblem, Client, LocalMethod, Memory, Params, Round
+from fedlocal.core import AbstractProblem, Client, LocalMethod, Params, Round
 from fedlocal.core.types import Weights
 from fedlocal.metrics import losses_in_float64
 from fedlocal.simulation.averages import Average, AverageName
@@ -61,24 +61,21 @@ def loop(
     run = Run.make("loop", problem, method, asked)
     shadows = None if shadow is None else ShadowRecorder.make("loop", run.problem, run.method, run.plan, shadow)
     engine = PlainEngine(run, shadows)
-    first = RunProgress(run, engine, run.first_state()._replace(memory={}))
+    first = RunProgress(run, engine, run.first_state())
     bar = ProgressBar(type(method).__name__, run.rounds, progress)
     last = drive(first, run.schedule, Saver(None), bar)
     if shadows is not None:
-        engine.watch_end(shadows, last.done, last.state)
+        shadows.watch_end(last.done, last.state)
     return replace(last, shadow=shadows).result()
 
 
-@dataclass(frozen=True)
+@dataclass
 class PlainEngine:
-    """Rounds in plain Python. The memory of its states is a dict of those clients that took part."""
+    """Rounds in plain Python."""
 
     run: Run
     shadows: ShadowRecorder | None
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        return {"engine": "loop"}
+    configuration: dict[str, Any] = field(default_factory=lambda: {"engine": "loop"})
 
     def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
         return losses_in_float64(self.run.problem, points, loss_weights)
@@ -89,7 +86,7 @@ class PlainEngine:
         cohort = plan.cohort(r)
         p = np.asarray(plan.normalized_weights(jnp.asarray(cohort)))
         clients = self._clients(state, r)
-        states = [client.states for client in clients]
+        states, kept = [client.states for client in clients], [client.memory for client in clients]
         if self.shadows is not None and self.shadows.due(r):
             self.shadows.record(r, _stacked(states), p)
         messages = [serialization.from_bytes(serialization.to_bytes(c.message), c.message) for c in clients]
@@ -103,24 +100,20 @@ class PlainEngine:
             stacked = jax.tree.map(lambda *a: jnp.stack(a), *messages)
             spread = message_spread(message_fields(method, run.x0), stacked, mean_message, jnp.asarray(p))
         finite = all(np.isfinite(a).all() for a in jax.tree.leaves(server))
-        memory = state.memory | {m: client.memory for m, client in zip(cohort.tolist(), clients, strict=True)}
+        memory = jax.tree.map(lambda all_, *new: all_.at[cohort].set(jnp.stack(new)), state.memory, *kept)
         return RunState(server, memory, running, spread, jnp.asarray(-1 if finite else r + 1)), 1
 
     def _clients(self, state: RunState, r: int) -> list[ClientRound]:
         """Run the clients of round r, each from the bytes that the server sent."""
-        run, results = self.run, []
-        shown = run.method.broadcast(state.server)
+        run, shown = self.run, self.run.method.broadcast(state.server)
         sent = serialization.to_bytes(shown)
-        for m in run.plan.cohort(r).tolist():
-            received, client = serialization.from_bytes(sent, shown), jnp.asarray(m, jnp.int32)
-            memory = self._memory(state, m)
-            results.append(
-                client_round(run.problem, run.method, run.plan, received, memory, client, r, iterate=_states_one_by_one)
-            )
-        return results
 
-    def _memory(self, state: RunState, client: int) -> Memory:
-        return state.memory[client] if client in state.memory else self.run.method.init_memory(self.run.x0)
+        def one(m: int) -> ClientRound:
+            received, memory = serialization.from_bytes(sent, shown), jax.tree.map(lambda a: a[m], state.memory)
+            client = jnp.asarray(m, jnp.int32)
+            return client_round(run.problem, run.method, run.plan, received, memory, client, r, _states_one_by_one)
+
+        return [one(m) for m in run.plan.cohort(r).tolist()]
 
     def _average(
         self, average: Average, running: Running, states: list[list[Any]], server: Any, p: np.ndarray, r: int
@@ -135,13 +128,6 @@ class PlainEngine:
             keep, gain = average.keep_and_gain(jnp.asarray(r * steps + k), rounds * steps, key)
             running = running.add(method.primal(_mean(now, p)), keep, gain)
         return running
-
-    def watch_end(self, shadows: ShadowRecorder, r: int, state: RunState) -> None:
-        """Record the states that clients would start from after r rounds."""
-        method, cohort = self.run.method, self.run.plan.cohort(r)
-        sent, p = method.broadcast(state.server), self.run.plan.normalized_weights(jnp.asarray(cohort))
-        starts = [[method.start(sent, self._memory(state, m))] for m in cohort.tolist()]
-        shadows.record(r, _stacked(starts), p)
 
 
 def _states_one_by_one(step: Step, state: Client, steps: Any) -> tuple[Client, list[Client]]:

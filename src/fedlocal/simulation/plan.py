@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Batch, static
-from fedlocal.core.types import WEIGHTS, Weights
+from fedlocal.core.types import Weights
+from fedlocal.problems.smooth_part import client_weights
 from fedlocal.util import checks
 
 COHORT_BLOCK = 64  # rounds whose clients are drawn together
@@ -51,10 +52,8 @@ def local_work(owner: str, local_steps: Any, local_epochs: Any, clients: int) ->
         return None, checks.whole(owner, "local_epochs", local_epochs)
     if np.ndim(local_steps) == 0:
         return [checks.whole(owner, "local_steps", local_steps)] * clients, None
-    if len(local_steps) != clients:
-        raise ValueError(
-            f"{owner}: local_steps must be one number or one per client ({clients}), got {len(local_steps)}"
-        )
+    if (got := len(local_steps)) != clients:
+        raise ValueError(f"{owner}: local_steps must be one number or one per client ({clients}), got {got}")
     return [checks.whole(owner, "local_steps", k) for k in local_steps], None
 
 
@@ -97,11 +96,7 @@ class Plan(eqx.Module):
             raise ValueError(f"{owner}: {type(problem).__name__} has no examples to go through; give local_steps")
         else:
             steps = local_epochs * (np.ones_like(sizes) if batch_size is None else -(-sizes // batch_size))
-        checks.choice(owner, "weights", weights, WEIGHTS)
-        if weights == "examples" and sizes is None:
-            raise ValueError(
-                f"{owner}: weights='examples' needs examples; {type(problem).__name__} has none, use 'uniform'"
-            )
+        client_weights(owner, problem, weights)  # checks that the problem has them
         per_round = clients if sampling.clients_per_round is None else sampling.clients_per_round
         epochs = local_epochs if batch_size is not None else None
         return cls(

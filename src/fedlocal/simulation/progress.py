@@ -7,16 +7,16 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from fedlocal.core import Params
 from fedlocal.metrics import Evaluation
 from fedlocal.simulation.engines import Engine
-from fedlocal.simulation.recorder import Row, Stopwatch, history_of
-from fedlocal.simulation.result import Divergence, DivergenceWarning, Result
+from fedlocal.simulation.recorder import Row, Stopwatch
+from fedlocal.simulation.result import Divergence, DivergenceWarning, Result, not_finite
 from fedlocal.simulation.rounds import RunState, output
 from fedlocal.simulation.run import Run
 from fedlocal.simulation.shadow import ShadowRecorder
-from fedlocal.util import serialization
 from fedlocal.util.provenance import provenance_record
 
 StopWhen = Callable[[dict[str, float], Params], bool]
@@ -30,9 +30,8 @@ class RunProgress:
     engine: Engine
     state: RunState
     done: int = 0
-    rows: list[Row] = field(
-        default_factory=list
-    )  # of the history; shared by all that come from one run, and only appended to
+    # of the history; shared by all that come from one run, and only appended to
+    rows: list[Row] = field(default_factory=list)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     shadow: ShadowRecorder | None = None
     stop_when: StopWhen | None = None
@@ -42,9 +41,7 @@ class RunProgress:
     def divergence(self) -> Divergence | None:
         """When and where the run left the finite numbers, as far as it has been evaluated; None while it is finite."""
         if int(self.state.diverged) >= 0:
-            arrays = serialization.to_arrays(self.state.server)
-            where = tuple(name for name, a in arrays.items() if not np.isfinite(a).all())
-            return Divergence(int(self.state.diverged), where)
+            return Divergence(int(self.state.diverged), not_finite(self.state.server))
         if not self.rows or np.isfinite(self.rows[-1]["loss"]):
             return None
         return Divergence(int(self.rows[-1]["round"]), ("loss",))
@@ -61,8 +58,7 @@ class RunProgress:
             self.shadow.watch(self.done, self.state)
         state, count = self.engine.advance(self.state, self.done, wanted)
         diverged = int(state.diverged)
-        done = self.done + count if diverged < 0 else diverged
-        return replace(self, state=state, done=done)
+        return replace(self, state=state, done=self.done + count if diverged < 0 else diverged)
 
     def evaluated(self) -> "RunProgress":
         x = jax.tree.map(lambda a: np.asarray(a, np.float64), output(self.run.method, self.state))
@@ -93,7 +89,7 @@ class RunProgress:
 
     def resumed(self, done: int, states: RunState, extra: dict[str, Any]) -> "RunProgress":
         """Return the progress that was saved, with the rows that an uninterrupted run would have by now."""
-        rows = [r for r in extra["rows"] if r["round"] % self.run.eval_every == 0 or r["round"] == self.run.rounds]
+        rows = [row for row in extra["rows"] if self.run.schedule.due(row["round"])]
         if self.shadow is not None:
             self.shadow.resume(extra.get("shadow") or {})
         return replace(self, done=done, state=states, rows=rows, stopwatch=Stopwatch(extra["seconds"]))
@@ -107,7 +103,7 @@ class RunProgress:
         return Result(
             x=jax.device_get(output(run.method, self.state)),
             server=jax.device_get(self.state.server),
-            history=history_of(self.rows),
+            history=pd.DataFrame(self.rows).astype({"round": int, "numbers_up": int, "numbers_down": int}),
             diverged=diverged,
             plan=run.plan,
             provenance=provenance_record(**run.configuration, **self.engine.configuration, **stopped),

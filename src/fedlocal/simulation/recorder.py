@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 
 from fedlocal import metrics as metrics_module
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.metrics import ClientDiscrepancy, Evaluation, Metric
+from fedlocal.simulation.discrepancy import first_message
 from fedlocal.simulation.plan import Plan
 
 MetricLike = Metric | Callable[[Params], Any]
@@ -90,18 +90,7 @@ class Recorder:
         return rows
 
 
-def history_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return the rows as a table."""
-    return pd.DataFrame(rows).astype({"round": int, "numbers_up": int, "numbers_down": int})
-
-
 def _numbers_sent(method: LocalMethod, x0: Params) -> tuple[int, int]:
     """Return how many numbers one client sends and receives in a round."""
-
-    def exchange(x0: Params) -> tuple[Any, Any]:
-        down = method.broadcast(method.init(x0))
-        up, _ = method.finish(down, method.start(down, method.init_memory(x0)))
-        return up, down
-
-    up, down = jax.eval_shape(exchange, x0)
-    return tuple(sum(int(np.prod(a.shape)) for a in jax.tree.leaves(tree)) for tree in (up, down))  # pyright: ignore
+    up, down = jax.eval_shape(lambda x: (first_message(method, x), method.broadcast(method.init(x))), x0)
+    return sum(a.size for a in jax.tree.leaves(up)), sum(a.size for a in jax.tree.leaves(down))

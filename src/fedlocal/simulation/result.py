@@ -3,11 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
 from fedlocal.simulation.plan import Plan
 from fedlocal.solvers.certificates import Certificate, certify
+from fedlocal.util import serialization
 
 
 class DivergenceWarning(UserWarning):
@@ -23,6 +25,11 @@ class Divergence:
 
     def __str__(self) -> str:
         return f"diverged in round {self.round}: {', '.join(self.where)} not finite; try smaller step sizes"
+
+
+def not_finite(server: Server) -> tuple[str, ...]:
+    """Return the names of the arrays of a server state that are not finite."""
+    return tuple(name for name, a in serialization.to_arrays(server).items() if not np.isfinite(a).all())
 
 
 @dataclass(frozen=True)

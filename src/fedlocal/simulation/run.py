@@ -128,18 +128,13 @@ def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, see
     if not all(np.isfinite(a).all() for a in jax.tree.leaves(x0)):
         raise ValueError(f"{owner}: x0 holds nan or inf")
     check_shapes(owner, "x0", problem, x0)
-    client = jnp.zeros((), jnp.int32)
     try:
-        gradient = jax.eval_shape(problem.full_gradient, x0, client)
+        gradient = jax.eval_shape(problem.full_gradient, x0, jnp.zeros((), jnp.int32))
     except (TypeError, ValueError, KeyError, IndexError) as error:
         raise ValueError(f"{owner}: x0 does not fit the problem {type(problem).__name__}: {error}") from None
-    wrong = [
-        (a.shape, g.shape)
-        for a, g in zip(jax.tree.leaves(x0), jax.tree.leaves(gradient), strict=True)
-        if a.shape != g.shape
-    ]
-    if wrong:
-        raise ValueError(f"{owner}: the gradient has shape {wrong[0][1]} where x0 has shape {wrong[0][0]}")
+    for a, g in zip(jax.tree.leaves(x0), jax.tree.leaves(gradient), strict=True):
+        if a.shape != g.shape:
+            raise ValueError(f"{owner}: the gradient has shape {g.shape} where x0 has shape {a.shape}")
     return x0
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from fedlocal.core import AbstractProblem, Acceleration, Client, LocalMethod, Params
 from fedlocal.problems.smooth_part import SmoothPart, check_shapes, smooth_part_of
-from fedlocal.simulation.clients import all_states, begin, client_round
+from fedlocal.simulation.clients import Iterate, Step, all_states, client_round
 from fedlocal.simulation.discrepancy import first_client, vector_fields
 from fedlocal.simulation.plan import Plan
 from fedlocal.simulation.rounds import RunState
@@ -111,11 +111,8 @@ class ShadowRecorder:
             loss_weights = jnp.asarray(problem.loss_weights(weights))
             mean_loss = MeanLoss(problem, loss_weights, smooth_part_of(problem, weights))
         given = {name: getattr(shadow, name) for name in ("solution", "optimum", "strong_convexity")}
-        known = {
-            name: jax.tree.map(partial(np.asarray, dtype=np.float64), value)
-            for name, value in given.items()
-            if value is not None
-        }
+        given = {name: value for name, value in given.items() if value is not None}
+        known = jax.tree.map(partial(np.asarray, dtype=np.float64), given)
         if "solution" in known:
             check_shapes(owner, "shadow.solution", problem, known["solution"])
         return cls(shadow, problem, method, plan, mean_loss, known)
@@ -127,14 +124,15 @@ class ShadowRecorder:
     def watch(self, r: int, state: RunState) -> None:
         """Measure round r, which is about to begin from this state, if it is due."""
         if self.due(r):
-            cohort = jnp.asarray(self.plan.cohort(r))
-            states = _states(self.problem, self.method, self.plan, state.server, state.memory, cohort, r)
-            self.record(r, states, self.plan.mean_weights[cohort])
+            self._watch(r, state, all_states)
 
     def watch_end(self, r: int, state: RunState) -> None:
         """Measure the states that clients would start from after all r rounds."""
+        self._watch(r, state, _first_state_alone)
+
+    def _watch(self, r: int, state: RunState, iterate: Iterate) -> None:
         cohort = jnp.asarray(self.plan.cohort(r))
-        states = _first_states(self.method, self.plan, state.server, state.memory, cohort, r)
+        states = _states(self.problem, self.method, self.plan, state, cohort, r, iterate)
         self.record(r, states, self.plan.mean_weights[cohort])
 
     def record(self, r: int, states: Client, weights: Any) -> None:
@@ -182,34 +180,28 @@ class MeanLoss(eqx.Module):
         return jax.lax.map(lambda x: self.smooth.value_and_gradient(x)[1], points, batch_size=POINTS_AT_ONCE)
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="iterate")
 def _states(
     problem: AbstractProblem,
     method: LocalMethod,
     plan: Plan,
-    server: Any,
-    memory: Any,
+    state: RunState,
     cohort: jax.Array,
     r: jax.Array | int,
+    iterate: Iterate,
 ) -> Client:
     """Return the states (steps + 1, clients, ...) that the clients of round r go through."""
-    sent = method.broadcast(server)
+    sent = method.broadcast(state.server)
 
     def states(client: jax.Array, kept: Any) -> Client:
-        return client_round(problem, method, plan, sent, kept, client, r, iterate=all_states).states
+        return client_round(problem, method, plan, sent, kept, client, r, iterate).states
 
-    return jax.vmap(states, out_axes=1)(cohort, jax.tree.map(lambda a: a[cohort], memory))
+    return jax.vmap(states, out_axes=1)(cohort, jax.tree.map(lambda a: a[cohort], state.memory))
 
 
-@jax.jit
-def _first_states(
-    method: LocalMethod, plan: Plan, server: Any, memory: Any, cohort: jax.Array, r: jax.Array | int
-) -> Client:
-    """Return the states (1, clients, ...) that the clients of round r begin with."""
-    sent = method.broadcast(server)
-    kept = jax.tree.map(lambda a: a[cohort], memory)
-    first = jax.vmap(lambda client, kept: begin(method, plan, sent, kept, client, r)[0])(cohort, kept)
-    return jax.tree.map(lambda a: a[None], first)
+def _first_state_alone(step: Step, state: Client, steps: int) -> tuple[Client, Client]:
+    """Take no step; return the first state, and the same as a stack of one."""
+    return state, jax.tree.map(lambda a: jnp.asarray(a)[None], state)
 
 
 @jax.jit
@@ -222,7 +214,7 @@ def _measure(
     loss = mean_loss.values(points)
     columns = {"loss": loss, "objective": loss + jax.vmap(method.regularizer.value)(points)}
     if "solution" in known:
-        columns["distance"] = _squares(_minus(points, known["solution"]), 1)
+        columns["distance"] = _squares(optax.tree.sub(points, known["solution"]), 1)
     vectors = client_vectors(method, states, points)
     for name, vector in vectors.items():
         behind = f"_{name}" if len(vectors) > 1 else ""
@@ -264,7 +256,7 @@ def _accelerated(
     mean = partial(_mean, weights)
     middle = {name: mean(vector) for name, vector in vectors.items()}
     away = {name: _minus_mean(vector, middle[name]) for name, vector in vectors.items()}
-    apart = _minus(mean_loss.gradients(middle["md"]), mean(_flat_map(mean_loss.gradients, vectors["md"])))
+    apart = optax.tree.sub(mean_loss.gradients(middle["md"]), mean(_flat_map(mean_loss.gradients, vectors["md"])))
     columns = {"gradient_discrepancy": _squares(apart, 1)}
     mu = known.get("strong_convexity")
     if mu is not None:
@@ -272,7 +264,7 @@ def _accelerated(
         mixed = jax.tree.map(lambda x, ag: (x + c * ag) / (1 + c), away["x"], away["ag"])
         columns["cross_term"] = jnp.sqrt(_squares(away["md"], 2) * _squares(mixed, 2)) @ weights
     if mu is not None and {"solution", "optimum"} <= known.keys():
-        distance = _squares(_minus(middle["x"], known["solution"]), 1)
+        distance = _squares(optax.tree.sub(middle["x"], known["solution"]), 1)
         own = _flat_map(mean_loss.values, vectors["ag"]) @ weights
         columns["psi"] = own - known["optimum"] + mu / 2 * distance
         columns["phi"] = mean_loss.values(middle["ag"]) - known["optimum"] + mu / 6 * distance
@@ -282,10 +274,6 @@ def _accelerated(
 def _mean(weights: jax.Array, tree: Any) -> Any:
     """Return the mean over the clients, which are the second axis."""
     return jax.tree.map(lambda a: jnp.einsum("m,km...->k...", weights, a, precision="highest"), tree)
-
-
-def _minus(vectors: Params, others: Params) -> Params:
-    return jax.tree.map(jnp.subtract, vectors, others)
 
 
 def _minus_mean(vectors: Params, middle: Params) -> Params:

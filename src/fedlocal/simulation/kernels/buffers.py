@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-ONE, PAIR, DUAL, MIRROR = range(
-    4
-)  # kinds: one vector, two, one seen through a proximal map, one with it after every step
+# kinds: one vector, two, one seen through a proximal map, one with it after every step
+ONE, PAIR, DUAL, MIRROR = range(4)
 
 
 class Rows(NamedTuple):

@@ -10,7 +10,7 @@ numbers (the cells of a sweep) walk side by side over the same examples.
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -55,6 +55,7 @@ class LinearEngine:
         self.rows = rows_of(problem, self.dtype)
         self.mean_weights = np.asarray(plan.mean_weights, np.float64)
         rows = len(self.rows.targets)
+        stored = len(self.rows.columns if self.rows.values is None else self.rows.values)  # pyright: ignore
         starts, sizes = problem.starts().astype(np.uint32), problem.sizes().astype(np.uint32)
         self.clients = starts, sizes, np.asarray(plan.steps, np.int64)
         per_round = plan.clients_per_round * plan.most_steps * (plan.batch_size or 1)
@@ -62,28 +63,23 @@ class LinearEngine:
             plan.epochs is None and plan.largest <= SMALL_CLIENT and _makes_the_bits_of_jax(_random_settings())
         )
         self.drawn: tuple[Any, ...] = ()  # what JAX drew last: the first of its rounds, rows, weights
-        self.rounds_at_once = COHORT_BLOCK
-        if not self.draws_itself:
-            self.rounds_at_once = max(1, min(COHORT_BLOCK, DRAWS_AT_ONCE // per_round))
+        few = max(1, min(COHORT_BLOCK, DRAWS_AT_ONCE // per_round))
+        self.rounds_at_once = COHORT_BLOCK if self.draws_itself else few
         width = x0["weights"].size + self.intercept
-        seen = 2 * _stored(self.rows) / rows * plan.most_steps * (plan.batch_size or np.inf)
+        seen = 2 * stored / rows * plan.most_steps * (plan.batch_size or np.inf)
         state = self.form.size * width * len(self.lanes) * np.dtype(self.dtype).itemsize
+        alike = ("size", "number", "period", "frozen", "proximal", "places")
         self.sizes = Sizes(
-            size=self.form.size,
-            number=self.form.number,
+            **{name: getattr(self.form, name) for name in alike},
             width=width,
             dimension=width - self.intercept,
             threads=self.threads,
             in_step=1 if self.form.frozen or plan.batch_size is None else int(np.clip(IN_STEP_BYTES // state, 1, 4)),
-            period=self.form.period,
             most_steps=plan.most_steps,
             batch=plan.batch_size or 0,
             most_examples=plan.batch_size or plan.largest,
             logistic=isinstance(problem, Logistic),
             touched=seen < width and self.form.period >= plan.most_steps,
-            frozen=self.form.frozen,
-            proximal=self.form.proximal,
-            places=self.form.places,
             kind=(0,) * self.form.kind,
             lanes=self.lanes,
         )
@@ -217,11 +213,10 @@ class LinearEngine:
 
     def _to_vectors(self, leaves: list[Any]) -> np.ndarray:
         """(v width, L), with the intercept as a last row of each vector where there is one; leaves come intercept first."""
-        filled = [self._fill(a) for a in leaves]
-        if not self.intercept:
-            return np.concatenate([w.T for w in filled])
-        pairs = zip(filled[::2], filled[1::2], strict=True)
-        return np.concatenate([part for b, w in pairs for part in (w.T, b[None])])
+        parts = [np.atleast_2d(self._fill(a).T) for a in leaves]
+        if self.intercept:
+            parts[::2], parts[1::2] = parts[1::2], parts[::2]
+        return np.concatenate(parts)
 
     def _from_vectors(self, vectors: np.ndarray) -> list[Any]:
         parts, width = [], self.sizes.width
@@ -256,11 +251,6 @@ def _density(problem: Logistic | LeastSquares) -> float:
     return float(jnp.mean(features[:: max(1, len(features) // 1000)] != 0))  # about a thousand rows say enough
 
 
-def _stored(rows: Rows) -> int:
-    """How many values there are."""
-    return len(rows.columns if rows.values is None else rows.values)  # pyright: ignore[reportArgumentType]
-
-
 def _l2(problem: Logistic | LeastSquares) -> float:
     return 0.0 if problem.l2 is None else float(problem.l2)
 
@@ -293,7 +283,6 @@ def _draw(plan: Plan, cohorts: jax.Array, first: int) -> Any:
     """Rows (and weights) of all minibatches of some rounds: (R, S, K, B)."""
 
     def one_round(cohort: jax.Array, r: jax.Array) -> Any:
-        key = plan.round_key(r)
-        return jax.vmap(lambda m: plan.draws(key, m))(cohort)
+        return jax.vmap(partial(plan.draws, plan.round_key(r)))(cohort)
 
     return jax.vmap(one_round)(cohorts, first + jnp.arange(len(cohorts)))

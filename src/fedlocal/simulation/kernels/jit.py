@@ -53,11 +53,11 @@ def entry(function: Callable[..., Any]) -> Any:
 def compiled(function: Callable[..., Any], **more: Any) -> Any:
     """A function that Numba compiles when it is first called with arguments of some types."""
     options: dict[str, Any] = {**OPTIONS, **more}
-    without_cache: dict[str, Any] = {**options, "cache": False}
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, DIRECTORY  # pyright: ignore
     try:
         return numba.njit(**options)(function)
     except RuntimeError:  # there is no place that can be written: compile in every process
-        return numba.njit(**without_cache)(function)
+        options["cache"] = False
+        return numba.njit(**options)(function)
     finally:
         numba.config.CACHE_DIR = before  # pyright: ignore

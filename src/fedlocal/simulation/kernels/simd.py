@@ -73,21 +73,15 @@ def store(_: Any, array: Any, row: Any, vector: Any) -> Any:
     return types.none(array, row, vector), code
 
 
-def _convert(context: Any, builder: Any, value: Any, kind: Any, wanted: Any) -> Any:
-    """A number as another, or in every lane; a vector in another precision."""
-    if not isinstance(wanted, Vector):
-        return context.cast(builder, value, kind, wanted)
-    return _spread(context, builder, value, kind, wanted)
-
-
-def _spread(context: Any, builder: Any, value: Any, kind: Any, vector: Vector) -> Any:
-    """A number in every lane; a vector as it is, or in another precision."""
+def _convert(context: Any, builder: Any, value: Any, kind: Any, vector: Any) -> Any:
+    """A number as another, or in every lane; a vector as it is, or in another precision."""
+    if not isinstance(vector, Vector):
+        return context.cast(builder, value, kind, vector)
+    if kind == vector:
+        return value
     if isinstance(kind, Vector):
-        if kind == vector:
-            return value
-        wanted = context.get_value_type(vector)
         wider = vector.number.bitwidth > kind.number.bitwidth
-        return builder.fpext(value, wanted) if wider else builder.fptrunc(value, wanted)
+        return (builder.fpext if wider else builder.fptrunc)(value, context.get_value_type(vector))
     value = context.cast(builder, value, kind, vector.number)
     empty = ir.Constant(context.get_value_type(vector), ir.Undefined)
     first = builder.insert_element(empty, value, ir.Constant(ir.IntType(32), 0))
@@ -106,18 +100,13 @@ def spread(_: Any, lanes: Any, like: Any, value: Any) -> Any:
     return kind(lanes, like, value), code
 
 
-def _wider(a: Any, b: Any) -> Vector:
-    vectors = [x for x in (a, b) if isinstance(x, Vector)]
-    return max(vectors, key=lambda v: v.number.bitwidth)
-
-
 def _binary(emit: Callable[[Any, Any, Any], Any]) -> Any:
     @intrinsic
     def operation(_: Any, a: Any, b: Any) -> Any:
-        kind = _wider(a, b)
+        kind = max((x for x in (a, b) if isinstance(x, Vector)), key=lambda v: v.number.bitwidth)
 
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            sides = [_spread(context, builder, v, t, kind) for v, t in zip(arguments, (a, b), strict=True)]
+            sides = [_convert(context, builder, v, t, kind) for v, t in zip(arguments, (a, b), strict=True)]
             return emit(builder, *sides)
 
         return kind(a, b), code
@@ -136,14 +125,10 @@ _max = _binary(lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), y, x))  # nan
 _min = _binary(lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), y, x))
 
 
-def _some(a: Any, b: Any) -> bool:
-    return isinstance(a, Vector) or isinstance(b, Vector)
-
-
 def _operator(function: Any, operation: Any) -> None:
     @overload(function)
     def overloaded(a, b):
-        return (lambda a, b: operation(a, b)) if _some(a, b) else None
+        return (lambda a, b: operation(a, b)) if isinstance(a, Vector) or isinstance(b, Vector) else None
 
 
 for _functions, _operation in (

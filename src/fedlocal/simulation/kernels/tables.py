@@ -45,7 +45,7 @@ class Form(NamedTuple):
 
 
 def kind_of(form: Affine) -> int:
-    if form.proximal is not None and form.proximal.on_clients and not _trivial(form):
+    if form.proximal is not None and form.proximal.on_clients and form.proximal.psi != Separable():
         return DUAL if form.proximal.dual else MIRROR
     return ONE if len(form.query) == 1 else PAIR
 
@@ -98,12 +98,6 @@ def penalised(form: Affine, l2: float) -> np.ndarray:
     return np.array(form.transition, float) - l2 * np.outer(form.gain, form.query)
 
 
-def _trivial(form: Affine) -> bool:
-    """Whether psi is zero, so that nothing is proximal."""
-    psi = form.proximal.psi  # pyright: ignore[reportOptionalMemberAccess]
-    return psi.l1 == 0 and psi.l2 == 0 and psi.lower == -np.inf and psi.upper == np.inf
-
-
 def _moderate(matrix: np.ndarray, limit: float) -> bool:
     """Whether neither the matrix nor its inverse makes anything more than `limit` times as large."""
     singular = np.linalg.svd(matrix, compute_uv=False)
@@ -150,26 +144,30 @@ def _local(forms: Sequence[Affine], l2: float, steps: int, kind: int, frozen: bo
 def _idle_steps(forms: Sequence[Affine], l2: float, steps: int) -> list[np.ndarray]:
     """Decay and shrinkage of 0..K steps of mirror descent without gradient, (K + 1, L), and the bounds, (2, L)."""
     decays, shrinks, bounds = [], [], []
-    for form in forms:
-        step, psi = (0.0, None) if form.proximal is None else (float(form.proximal.step), form.proximal.psi)
-        l1, ridge = (0.0, 0.0) if psi is None else (float(psi.l1), float(psi.l2))
-        scale = (1 - step * l2) / (1 + step * ridge)
-        powers = scale ** np.arange(steps + 1)
+    for step, _, psi in map(_proximal, forms):
+        step, l1, ridge = float(step), float(psi.l1), float(psi.l2)
+        powers = ((1 - step * l2) / (1 + step * ridge)) ** np.arange(steps + 1)
         decays.append(powers)
         shrinks.append(step * l1 / (1 + step * ridge) * np.concatenate([[0.0], np.cumsum(powers[:-1])]))
-        bounds.append((-np.inf, np.inf) if psi is None else (psi.lower, psi.upper))
+        bounds.append((psi.lower, psi.upper))
     return [_lanes(a) for a in (decays, shrinks, bounds)]
 
 
 def _server(forms: Sequence[Affine]) -> dict[str, np.ndarray]:
-    proximal = [form.proximal for form in forms]
-    psis = [Separable() if p is None else p.psi for p in proximal]
+    steps, server_steps, psis = zip(*map(_proximal, forms), strict=True)
     return {
-        "start": _lanes([form.start for form in forms]),
-        "keep": _lanes([form.keep for form in forms]),
-        "take": _lanes([form.take for form in forms]),
-        "step": _lanes([[0.0 if p is None else p.step] for p in proximal]),
-        "server_step": _lanes([[0.0 if p is None else p.server_step] for p in proximal]),
+        **{name: _lanes([getattr(form, name) for form in forms]) for name in ("start", "keep", "take")},
+        "step": _lanes([[step] for step in steps]),
+        "server_step": _lanes([[step] for step in server_steps]),
         "strengths": _lanes([[psi.l1, psi.l2] for psi in psis]),
         "server_bounds": _lanes([[psi.lower, psi.upper] for psi in psis]),
     }
+
+
+def _proximal(form: Affine) -> tuple[Any, Any, Separable]:
+    """The step sizes of clients and server by which psi is weighed, and psi; all zero where there is none."""
+    return (
+        (0.0, 0.0, Separable())
+        if form.proximal is None
+        else (form.proximal.step, form.proximal.server_step, form.proximal.psi)
+    )

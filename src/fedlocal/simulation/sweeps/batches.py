@@ -49,9 +49,8 @@ class CellGroup:
         mine = {i: methods[i] for i in members}
         if engine_name("sweep", engine, run, list(mine.values())) == "linear":
             size = -(-len(members) // -(-len(members) // LANES))
-            group = cls(run, mine, size, False, True, ())
-            return group.packed([members[i : i + size] for i in range(0, len(members), size)])
-        alone = cls(run, mine, 1, False, False, ()).packed([members[:1]])
+            return cls(run, mine, size, False, True, ()).packed(members)
+        alone = cls(run, mine, 1, False, False, ()).packed(members[:1])
         threads = len(members) > 1 and _stands_alone(run, alone.batches[0])
         per_client = sum(np.size(a) * np.asarray(a).itemsize for a in jax.tree.leaves(run.x0))
         most = max(1, BATCH_BYTES // (per_client * run.plan.clients_per_round))
@@ -60,33 +59,32 @@ class CellGroup:
         count = -(-len(members) // most)
         if threads and count > 1:
             count = min(-(-count // CORES) * CORES, len(members))  # so that no core waits at the end
-        size = -(-len(members) // count)
-        group = cls(run, mine, size, threads, False, ())
-        return group.packed([members[i : i + size] for i in range(0, len(members), size)])
+        return cls(run, mine, -(-len(members) // count), threads, False, ()).packed(members)
 
     @property
     def engine(self) -> str:
         return "linear" if self.linear else "jax"
 
-    def packed(self, cells: Sequence[Sequence[int]], states: dict[int, Any] | None = None) -> "CellGroup":
+    def packed(self, cells: Sequence[int], states: dict[int, Any] | None = None) -> "CellGroup":
+        """Return the group with these cells in as few batches as hold them."""
+        return self.laid_out([cells[k : k + self.size] for k in range(0, len(cells), self.size)], states)
+
+    def laid_out(self, layout: Sequence[Sequence[int]], states: dict[int, Any] | None) -> "CellGroup":
         """Return the group with these cells in its batches: in these states, or at the beginning."""
-        return replace(self, batches=tuple(self._batch(part, states) for part in cells))
+        return replace(self, batches=tuple(self._batch(part, states) for part in layout))
 
     def without(self, dead: dict[int, Any], states: dict[int, Any]) -> "CellGroup":
         """Return the group with its living cells in fewer batches if that saves one, else the group itself."""
         living = [i for batch in self.batches for i in batch.cells.tolist() if i >= 0 and i not in dead]
         if -(-len(living) // self.size) == len(self.batches):
             return self
-        return self.packed([living[k : k + self.size] for k in range(0, len(living), self.size)], states)
+        return self.packed(living, states)
 
     def states(self) -> dict[int, Any]:
         """Return the state of each cell in a batch, as NumPy arrays."""
         states: dict[int, Any] = {}
-        for batch in self.batches:
-            state = jax.device_get(batch.state)
-            for place, i in enumerate(batch.cells.tolist()):
-                if i >= 0:
-                    states[i] = jax.tree.map(lambda a, place=place: np.asarray(a[place]), state)
+        for cells, batch in zip(self.layout(), self.batches, strict=True):
+            states |= by_cell(cells, jax.device_get(batch.state))
         return states
 
     def layout(self) -> list[list[int]]:
@@ -109,6 +107,11 @@ class CellGroup:
         else:
             state = jax.tree.map(lambda *a: jnp.stack(a), *(states[i] for i in places))
         return CellBatch(np.array([*cells, *[-1] * missing]), methods, state, linear)
+
+
+def by_cell(cells: Sequence[int], stacked: Any) -> dict[int, Any]:
+    """Return the part of each cell in NumPy arrays that are stacked over these cells, and perhaps more behind them."""
+    return {i: jax.tree.map(lambda a, k=k: a[k], stacked) for k, i in enumerate(cells)}
 
 
 def _stands_alone(run: Run, batch: CellBatch) -> bool:

@@ -22,7 +22,7 @@ from fedlocal.simulation.plan import Sampling
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import DivergenceWarning
 from fedlocal.simulation.run import Run, RunArguments
-from fedlocal.simulation.sweeps.batches import CellGroup, outputs
+from fedlocal.simulation.sweeps.batches import CellGroup, by_cell, outputs
 from fedlocal.simulation.sweeps.grid import PLAIN, Grid, combinations, groups_of, method_of, stack, table_of
 from fedlocal.simulation.sweeps.result import SweepResult
 from fedlocal.simulation.sweeps.state import SweepState
@@ -108,18 +108,16 @@ def _result(
     history = pd.DataFrame(last.rows).sort_values(["cell", "round"], kind="stable", ignore_index=True)
     history = history.astype({"cell": int, "round": int, "numbers_up": int, "numbers_down": int})
     history = table.join(history.set_index("cell"), how="right").reset_index()
-    servers, points = [None] * len(methods), [None] * len(methods)
+    found: dict[int, Any] = {}
     for group, states in zip(last.groups, last.states(), strict=True):
         stacked = stack(list(group.methods.values()), optax.tree.dtype(group.run.x0, "promote"))
-        shown = jax.device_get(outputs(stacked, states))
-        for place, i in enumerate(group.methods):
-            servers[i], points[i] = jax.tree.map(lambda a, place=place: a[place], (states.server, shown))
+        found |= by_cell(list(group.methods), (states.server, jax.device_get(outputs(stacked, states))))
     return SweepResult(
         cells=table.assign(diverged=diverged),
         history=history,
         methods=methods,
-        points=points,
-        servers=servers,
+        points=[found[i][1] for i in range(len(methods))],
+        servers=[found[i][0] for i in range(len(methods))],
         problem=problem,
         plan=last.groups[0].run.plan,
         provenance=origin,

@@ -8,8 +8,8 @@ import pandas as pd
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
 from fedlocal.simulation.plan import Plan
-from fedlocal.simulation.result import Divergence, Result
-from fedlocal.util import checks, serialization
+from fedlocal.simulation.result import Divergence, Result, not_finite
+from fedlocal.util import checks
 
 Rule = Literal["mean", "last", "best"]
 RULES: tuple[str, ...] = get_args(Rule)
@@ -86,13 +86,11 @@ class SweepResult:
         checks.whole("cell", "cell", cell, at_least=0, at_most=len(self.methods) - 1)
         rows: Any = self.history[self.history["cell"] == cell]
         when: Any = self.cells["diverged"][cell]
-        arrays = serialization.to_arrays(self.servers[cell])
-        where = tuple(name for name, a in arrays.items() if not np.isfinite(a).all()) or ("loss",)
         return Result(
             x=self.points[cell],
             server=self.servers[cell],
             history=rows.drop(columns=["cell", *self.cells.columns.drop("diverged")]).reset_index(drop=True),
-            diverged=None if pd.isna(when) else Divergence(int(when), where),
+            diverged=None if pd.isna(when) else Divergence(int(when), not_finite(self.servers[cell]) or ("loss",)),
             plan=self.plan,
             provenance=self.provenance | {"cell": self.cells.drop(columns="diverged").loc[cell].to_dict()},
             problem=self.problem,

@@ -13,7 +13,7 @@ import numpy as np
 from fedlocal.metrics import Evaluation, losses_in_float64
 from fedlocal.simulation.plan import COHORT_BLOCK
 from fedlocal.simulation.recorder import Row, Stopwatch
-from fedlocal.simulation.sweeps.batches import CellBatch, CellGroup, advance_batch, outputs, penalties
+from fedlocal.simulation.sweeps.batches import CellBatch, CellGroup, advance_batch, by_cell, outputs, penalties
 from fedlocal.simulation.sweeps.grid import stack
 
 
@@ -84,22 +84,15 @@ class SweepState:
         with jax.enable_x64(True):
             objectives = losses + np.asarray(penalties(stack(methods, np.float64), points))
         server, diverged, spread = jax.device_get((batch.state.server, batch.state.diverged, batch.state.discrepancy))
-        rounds = [int(diverged[place]) if diverged[place] >= 0 else self.done for place in living]
-        evaluations = [
-            Evaluation(
-                jax.tree.map(lambda a, place=place: a[place], points),
-                float(losses[place]),
-                float(objectives[place]),
-                run.problem,
-                methods[place],
-                recorder.client_weights,
-                {name: float(values[place]) for name, values in (spread or {}).items()},
-                jax.tree.map(lambda a, place=place: a[place], server),
-                r,
-            )
-            for place, r in zip(living, rounds, strict=True)
-        ]
-        rows = recorder.rows(evaluations, self.stopwatch)
+
+        def evaluation(place: int) -> Evaluation:
+            x, own, far = jax.tree.map(lambda a: a[place], (points, server, spread or {}))
+            far, r = {name: float(value) for name, value in far.items()}, int(diverged[place])
+            loss, objective, weights = float(losses[place]), float(objectives[place]), recorder.client_weights
+            done = r if r >= 0 else self.done
+            return Evaluation(x, loss, objective, run.problem, methods[place], weights, far, own, done)
+
+        rows = recorder.rows([evaluation(place) for place in living], self.stopwatch)
         ended = (diverged >= 0) | ~np.isfinite(losses)
         return [
             {"cell": int(batch.cells[place]), **row, "ended": bool(ended[place])}
@@ -128,9 +121,8 @@ class SweepState:
         """Return the sweep that was saved, with the rows that an uninterrupted one would have by now."""
         each: dict[int, Any] = {}
         for group, stacked in zip(self.groups, states, strict=True):
-            for place, i in enumerate(group.methods):
-                each[i] = jax.tree.map(lambda a, place=place: np.asarray(a)[place], stacked)
-        groups = [g.packed(layout, each) for g, layout in zip(self.groups, extra["layout"], strict=True)]
+            each |= by_cell(list(group.methods), stacked)
+        groups = [g.laid_out(layout, each) for g, layout in zip(self.groups, extra["layout"], strict=True)]
         dead = {int(i): (r, each[int(i)]) for i, r in extra["dead"].items()}
         columns, run = extra["columns"], self.groups[0].run
         rows = [
