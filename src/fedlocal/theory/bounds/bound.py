@@ -47,6 +47,18 @@ class Constants:
         """sqrt(D_h(x*, x0)); B / sqrt(2) for the Euclidean h."""
         return self.distance / math.sqrt(2) if self.mirror_distance is None else self.mirror_distance
 
+    def known(self, owner: str, name: str) -> float:
+        """A constant that a theorem needs, or a ValueError that names it."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"{owner}: constants.{name} must be a number >= 0, got None (not known)")
+        return value
+
+    def letters(self, setting: "Setting") -> tuple[float, float, float, float, int, int, int]:
+        """L, B, sigma, mu, M, K, R."""
+        own = self.smoothness, self.distance, self.noise, self.strong_convexity
+        return *own, setting.clients, setting.local_steps, setting.rounds
+
 
 OPTIONAL = (
     "heterogeneity",
@@ -98,19 +110,16 @@ class Bound:
 BoundFn: TypeAlias = Callable[..., Bound]  # (constants, setting, step_size=None, form="full") -> Bound
 
 
-def known(owner: str, constants: Constants, name: str) -> float:
-    """A constant that a theorem needs, or a ValueError that names it."""
-    value = getattr(constants, name)
-    if value is None:
-        raise ValueError(f"{owner}: constants.{name} must be a number >= 0, got None (not known)")
-    return value
-
-
 def ratio(numerator: float, denominator: float) -> float:
     """numerator / denominator where 0 / 0 is 0 and x / 0 is infinite: the limits that the theorems mean."""
     if numerator == 0:
         return 0.0
     return math.inf if denominator == 0 else numerator / denominator
+
+
+def logged(amount: float, power: int, offset: float, argument: float) -> float:
+    """amount log^power(offset + argument); zero where the amount is, though the argument is infinite then."""
+    return amount * math.log(offset + argument) ** power if amount else 0.0
 
 
 def homogeneous(constants: Constants) -> dict[str, bool]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import pandas as pd
 from scipy.optimize import root_scalar
 
-from fedlocal.theory.bounds.bound import Constants, Setting, known
+from fedlocal.theory.bounds.bound import Constants, Setting
 from fedlocal.util import checks
 
 HALF, THIRD = Fraction(1, 2), Fraction(1, 3)
@@ -127,7 +127,7 @@ def rounds_for_linear_speedup(method: SpeedupMethod, constants: Constants, clien
     kind = constants.strong_convexity > 0, constants.third_order is not None
     rate = next(row for row in CONVERGENCE if (row.strongly_convex, row.third_order) == kind and row.method == method)
     if rate.third_order:
-        known(owner, constants, "fourth_moment")
+        constants.known(owner, "fourth_moment")
     letters |= _constants(rate, constants)
 
     def excess(log_rounds: float) -> float:
