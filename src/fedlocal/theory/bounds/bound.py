@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias, get_args
 
 from scipy.optimize import minimize_scalar
@@ -11,6 +11,7 @@ from fedlocal.util import checks
 
 Form = Literal["full", "simplified"]
 FORMS: tuple[str, ...] = get_args(Form)
+REQUIRED = ("smoothness", "noise", "distance", "strong_convexity")  # of `Constants`
 DECADES = 12  # of step sizes below the largest one that are searched for the best
 
 
@@ -36,11 +37,9 @@ class Constants:
 
     def __post_init__(self) -> None:
         checks.number("Constants", "smoothness", self.smoothness, above=0)
-        for name in ("noise", "distance", "strong_convexity"):
-            checks.number("Constants", name, getattr(self, name), at_least=0)
-        for name in OPTIONAL:
-            if getattr(self, name) is not None:
-                checks.number("Constants", name, getattr(self, name), at_least=0)
+        for name, value in vars(self).items():
+            if name in REQUIRED or value is not None:
+                checks.number("Constants", name, value, at_least=0)
 
     @property
     def divergence(self) -> float:
@@ -60,15 +59,7 @@ class Constants:
         return *own, setting.clients, setting.local_steps, setting.rounds
 
 
-OPTIONAL = (
-    "heterogeneity",
-    "optimum_heterogeneity",
-    "fourth_moment",
-    "third_order",
-    "gradient_bound",
-    "gap",
-    "mirror_distance",
-)
+OPTIONAL = tuple(field.name for field in fields(Constants) if field.name not in REQUIRED)  # None where not known
 
 
 @dataclass(frozen=True)
@@ -80,8 +71,8 @@ class Setting:
     local_steps: int  # K
 
     def __post_init__(self) -> None:
-        for name in ("clients", "rounds", "local_steps"):
-            checks.whole("Setting", name, getattr(self, name))
+        for name, value in vars(self).items():
+            checks.whole("Setting", name, value)
 
 
 @dataclass(frozen=True)

@@ -239,16 +239,14 @@ def fed_avg_non_convex_bound(
     >>> fed_avg_non_convex_bound(constants, Setting(clients=4, rounds=4, local_steps=8)).value
     0.125
     """
-    owner, L = "fed_avg_non_convex_bound", constants.smoothness
-    R, K = setting.rounds, setting.local_steps
+    owner = "fed_avg_non_convex_bound"
+    L, _, _, _, _, K, R = constants.letters(setting)
     gap, G = constants.known(owner, "gap"), constants.known(owner, "gradient_bound")
-    label, conditions = "thm:fedavg:ncvx:2o", homogeneous(constants)
     if is_simplified(owner, step_size, form):
-        terms = _stationary_rates(constants, setting, gap, G) | {"drift": (L * G * gap / R) ** (2 / 3)}
-        return Bound(label, "FedAvg", GRADIENT, terms, None, conditions)
-    eta = step_size or min(_stationary_step(constants, setting, gap), ratio(gap, K**3 * R * L**2 * G**2) ** (1 / 3))
-    terms = _stationary(constants, setting, gap, eta) | {"drift": 8 * L**2 * eta**2 * G**2 * K**2}
-    return Bound(label, "FedAvg", GRADIENT, terms, eta, {"step_size <= 1/L": eta <= 1 / L} | conditions)
+        return _stationary("thm:fedavg:ncvx:2o", constants, setting, None, (L * G * gap / R) ** (2 / 3))
+    candidate = ratio(gap, K**3 * R * L**2 * G**2) ** (1 / 3)
+    eta = step_size or min(_stationary_step(constants, setting, gap), candidate)
+    return _stationary("thm:fedavg:ncvx:2o", constants, setting, eta, 8 * L**2 * eta**2 * G**2 * K**2)
 
 
 def fed_avg_non_convex_third_order_bound(
@@ -271,34 +269,32 @@ def fed_avg_non_convex_third_order_bound(
     >>> fed_avg_non_convex_third_order_bound(constants, Setting(clients=4, rounds=4, local_steps=8)).value
     0.125
     """
-    owner, L = "fed_avg_non_convex_third_order_bound", constants.smoothness
-    R, K = setting.rounds, setting.local_steps
-    gap, G = constants.known(owner, "gap"), constants.known(owner, "gradient_bound")
-    Q = constants.known(owner, "third_order")
-    label, conditions = "thm:fedavg:ncvx:3o", homogeneous(constants)
+    owner, R, K = "fed_avg_non_convex_third_order_bound", setting.rounds, setting.local_steps
+    gap, G, Q = (constants.known(owner, name) for name in ("gap", "gradient_bound", "third_order"))
     if is_simplified(owner, step_size, form):
-        terms = _stationary_rates(constants, setting, gap, G) | {"drift": (Q * G**2 * gap**2 / R**2) ** (2 / 5)}
-        return Bound(label, "FedAvg", GRADIENT, terms, None, conditions)
-    eta = step_size or min(_stationary_step(constants, setting, gap), ratio(gap, K**5 * R * Q**2 * G**4) ** (1 / 5))
-    terms = _stationary(constants, setting, gap, eta) | {"drift": 8 * Q**2 * eta**4 * G**4 * K**4}
-    return Bound(label, "FedAvg", GRADIENT, terms, eta, {"step_size <= 1/L": eta <= 1 / L} | conditions)
+        return _stationary("thm:fedavg:ncvx:3o", constants, setting, None, (Q * G**2 * gap**2 / R**2) ** (2 / 5))
+    candidate = ratio(gap, K**5 * R * Q**2 * G**4) ** (1 / 5)
+    eta = step_size or min(_stationary_step(constants, setting, gap), candidate)
+    return _stationary("thm:fedavg:ncvx:3o", constants, setting, eta, 8 * Q**2 * eta**4 * G**4 * K**4)
 
 
-def _stationary(constants: Constants, setting: Setting, gap: float, eta: float) -> dict[str, float]:
-    """Synchronised SGD on non-convex F: 2 Delta/(eta K R) and L eta sigma^2/M."""
-    return {
-        "deterministic": ratio(2 * gap, eta * setting.local_steps * setting.rounds),
-        "statistical": constants.smoothness * eta * constants.noise**2 / setting.clients,
-    }
+def _stationary(label: str, constants: Constants, setting: Setting, eta: float | None, drift: float) -> Bound:
+    """Synchronised SGD on non-convex F, and the drift.
+
+    2 Delta/(eta K R) + L eta sigma^2/M, or without eta L Delta/(K R) + G sqrt(L Delta)/sqrt(M K R).
+    """
+    L, _, sigma, _, M, K, R = constants.letters(setting)
+    gap, G = constants.known(label, "gap"), constants.known(label, "gradient_bound")
+    if eta is None:
+        terms = {"deterministic": L * gap / (K * R), "statistical": G * math.sqrt(L * gap / (M * K * R))}
+        conditions = {}
+    else:
+        terms = {"deterministic": ratio(2 * gap, eta * K * R), "statistical": L * eta * sigma**2 / M}
+        conditions = {"step_size <= 1/L": eta <= 1 / L}
+    return Bound(label, "FedAvg", GRADIENT, terms | {"drift": drift}, eta, conditions | homogeneous(constants))
 
 
 def _stationary_step(constants: Constants, setting: Setting, gap: float) -> float:
     """min{1/L, sqrt(Delta M)/(sigma sqrt(L K R))}."""
     L, steps = constants.smoothness, setting.local_steps * setting.rounds
     return min(1 / L, ratio(math.sqrt(gap * setting.clients), constants.noise * math.sqrt(L * steps)))
-
-
-def _stationary_rates(constants: Constants, setting: Setting, gap: float, G: float) -> dict[str, float]:
-    """L Delta/(K R) and G sqrt(L Delta)/sqrt(M K R)."""
-    L, steps = constants.smoothness, setting.local_steps * setting.rounds
-    return {"deterministic": L * gap / steps, "statistical": G * math.sqrt(L * gap / (setting.clients * steps))}
