@@ -22,7 +22,9 @@ def oracle_constants(task: EstimationTask) -> ProblemConstants | None:
     value = getattr(problem, "value", None) if plain else None
     func = getattr(value, "func", None)
     constants = _of_quadratics if func is quadratic_value else _of_piecewise if func is piecewise_value else None
-    return None if constants is None else constants(task, *(np.asarray(a, np.float64) for a in value.args))
+    return (
+        None if constants is None else constants(task, *(np.asarray(a, np.float64) for a in getattr(value, "args", ())))
+    )
 
 
 def _of_quadratics(task: EstimationTask, matrices: np.ndarray, optima: np.ndarray) -> ProblemConstants:
