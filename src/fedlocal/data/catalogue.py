@@ -117,12 +117,14 @@ def obtain(name: str, folder: Folder = None, owner: str = "load") -> Path:
 def find(name: str, folder: Folder = None) -> Path | None:
     """A data set's file, packed or unpacked, in `folder` or the cache, or their subfolder for it; None where there is none."""
     entry = _entry("find", name)
-    for top in (folder, cache()):
-        for place in () if top is None else (Path(top), Path(top) / entry.shelf):
-            for path in (place / entry.file, place / entry.file.removesuffix(".bz2")):
-                if path.is_file():
-                    return path
-    return None
+    return first_file(folder, entry.shelf, entry.file, entry.file.removesuffix(".bz2"))
+
+
+def first_file(folder: Folder, shelf: str, *names: str) -> Path | None:
+    """The first file of one of these names in `folder`, its subfolder `shelf`, the cache and its subfolder; None without one."""
+    tops = [Path(top) for top in (folder, cache()) if top is not None]
+    paths = (place / name for top in tops for place in (top, top / shelf) for name in names)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def whereabouts(name: str, folder: Folder = None) -> str:

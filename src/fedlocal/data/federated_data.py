@@ -95,71 +95,59 @@ class FederatedData(eqx.Module):
             if jnp.issubdtype(values.dtype, jnp.floating) and not jnp.isfinite(values).all():
                 raise ValueError(f"FederatedData: array {i} holds nan or inf; remove or impute those rows first")
         self.truth = truth
-        starts, sizes = np.asarray(starts, np.int32), np.asarray(sizes, np.int32)
+        starts, sizes, count = np.asarray(starts, np.int32), np.asarray(sizes, np.int32), rows.pop()
         empty = np.flatnonzero(sizes < 1)
         if len(empty):
             raise ValueError(f"FederatedData: client {empty[0]} has no examples; leave out clients without data")
         if len(sizes) == 0:
             raise ValueError("FederatedData: at least one client is needed, got none")
         if starts.shape != sizes.shape:
-            raise ValueError(
-                f"FederatedData: one of starts per one of sizes, got {starts.shape} starts and {sizes.shape} sizes"
-            )
-        beyond = np.flatnonzero((starts < 0) | (starts + sizes > self.arrays[0].shape[0]))
+            got = f"{starts.shape} starts and {sizes.shape} sizes"
+            raise ValueError(f"FederatedData: one of starts per one of sizes, got {got}")
+        beyond = np.flatnonzero((starts < 0) | (starts + sizes > count))
         if len(beyond):
-            m = beyond[0]
-            got = f"rows {starts[m]} to {starts[m] + sizes[m] - 1}"
-            raise ValueError(f"FederatedData: client {m} has {got}, but there are {self.arrays[0].shape[0]} rows")
+            m, last = beyond[0], (starts + sizes - 1)[beyond[0]]
+            raise ValueError(f"FederatedData: client {m} has rows {starts[m]} to {last}, but there are {count} rows")
         self.client_starts, self.client_sizes, self.largest = jnp.asarray(starts), jnp.asarray(sizes), int(sizes.max())
 
     @classmethod
     def from_clients(cls, clients: Sequence[Any]) -> "FederatedData":
         """One item per client: a tuple of arrays `(X, y)` with as many rows as the client has examples."""
+        owner = "FederatedData.from_clients"
         if isinstance(clients, tuple) and all(hasattr(c, "shape") for c in clients):
-            raise TypeError(
-                "FederatedData.from_clients: clients must be a list with one (X, y) per client, got one tuple of arrays"
-            )
+            raise TypeError(f"{owner}: clients must be a list with one (X, y) per client, got one tuple of arrays")
         items = [tuple(c) if isinstance(c, (tuple, list)) else (c,) for c in clients]
         if not items:
-            raise ValueError("FederatedData.from_clients: at least one client is needed, got an empty list")
+            raise ValueError(f"{owner}: at least one client is needed, got an empty list")
         for m, item in enumerate(items):
             if len(item) != len(items[0]):
-                raise ValueError(
-                    f"FederatedData.from_clients: client {m} has {len(item)} arrays, client 0 has {len(items[0])}"
-                )
+                raise ValueError(f"{owner}: client {m} has {len(item)} arrays, client 0 has {len(items[0])}")
             if any(np.ndim(a) == 0 for a in item):
-                raise ValueError(
-                    f"FederatedData.from_clients: arrays need one row per example, got a single number for client {m}"
-                )
+                raise ValueError(f"{owner}: arrays need one row per example, got a single number for client {m}")
             for a, b in zip(item, items[0], strict=True):
                 if np.shape(a)[1:] != np.shape(b)[1:]:
                     shapes = f"{np.shape(a)[1:]}, client 0 of shape {np.shape(b)[1:]}"
-                    raise ValueError(f"FederatedData.from_clients: client {m} has examples of shape {shapes}")
-            if len({np.shape(a)[0] for a in item}) != 1:
-                rows = [np.shape(a)[0] for a in item]
-                raise ValueError(
-                    f"FederatedData.from_clients: the arrays of client {m} have different numbers of rows: {rows}"
-                )
+                    raise ValueError(f"{owner}: client {m} has examples of shape {shapes}")
+            rows = [np.shape(a)[0] for a in item]
+            if len(set(rows)) != 1:
+                raise ValueError(f"{owner}: the arrays of client {m} have different numbers of rows: {rows}")
         sizes = np.array([np.shape(item[0])[0] for item in items])
-        columns = list(zip(*items, strict=True))
-        return cls([_stack(column) for column in columns], np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+        return cls([_stack(column) for column in zip(*items, strict=True)], np.cumsum(sizes) - sizes, sizes)
 
     @classmethod
     def from_groups(cls, arrays: Sequence[Any], groups: Any) -> "FederatedData":
         """Rows with the same value of `groups` belong to one client; clients come in the order of the sorted values."""
+        owner = "FederatedData.from_groups"
         if not isinstance(arrays, (tuple, list)):
-            raise TypeError(
-                f"FederatedData.from_groups: arrays must be a tuple such as (X, y), got {type(arrays).__name__}"
-            )
+            raise TypeError(f"{owner}: arrays must be a tuple such as (X, y), got {type(arrays).__name__}")
         groups = np.asarray(groups)
         if groups.ndim != 1 or any(groups.shape[0] != np.shape(a)[0] for a in arrays):
             shapes = [np.shape(a) for a in arrays]
-            raise ValueError(
-                f"FederatedData.from_groups: groups must have one entry per row, got {groups.shape} for arrays {shapes}"
-            )
+            raise ValueError(f"{owner}: groups must have one entry per row, got {groups.shape} for arrays {shapes}")
         _, index, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         order = np.argsort(index, kind="stable")
-        return cls([_take(a, order) for a in arrays], np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+        everything = (scipy.sparse.csr_array(a) if scipy.sparse.issparse(a) else np.asarray(a) for a in arrays)
+        return cls([a[order] for a in everything], np.cumsum(sizes) - sizes, sizes)
 
     @classmethod
     def shared(cls, *arrays: Any, num_clients: int) -> "FederatedData":
@@ -187,7 +175,8 @@ class FederatedData(eqx.Module):
         """One client's data as a federation of its own."""
         client = checks.whole("FederatedData.only", "client", client, at_least=0, at_most=self.num_clients - 1)
         start, size = int(self.client_starts[client]), int(self.client_sizes[client])
-        return FederatedData([_rows(a, start, size) for a in self.arrays], [0], [size], self.truth)
+        everything = (a.to_scipy() if isinstance(a, SparseMatrix) else a for a in self.arrays)
+        return FederatedData([a[start : start + size] for a in everything], [0], [size], self.truth)
 
     def pooled(self) -> "FederatedData":
         """All examples gathered at one client."""
@@ -199,19 +188,14 @@ class FederatedData(eqx.Module):
         each = client_weights / sizes
         weights = np.zeros(self.num_examples)
         if (starts[1:] >= starts[:-1] + sizes[:-1]).all():  # no row belongs to two clients
-            rows = np.repeat(starts - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) + np.arange(sizes.sum())
+            rows = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
             weights[rows] = np.repeat(each, sizes)
         else:
-            for (start, size), total in _totals(starts, sizes, each).items():
+            intervals, index = np.unique(np.stack([starts, sizes], axis=1), axis=0, return_inverse=True)
+            sums = np.bincount(index.ravel(), weights=each)  # over the clients that own the same rows
+            for (start, size), total in zip(intervals, sums, strict=True):
                 weights[start : start + size] += total
         return weights
-
-
-def _totals(starts: np.ndarray, sizes: np.ndarray, each: np.ndarray) -> dict[tuple[int, int], float]:
-    """Sum of `each` over the clients that own the same rows."""
-    intervals, index = np.unique(np.stack([starts, sizes], axis=1), axis=0, return_inverse=True)
-    sums = np.bincount(index.ravel(), weights=each)
-    return {(int(start), int(size)): float(total) for (start, size), total in zip(intervals, sums, strict=True)}
 
 
 def _device_array(i: int, a: Any) -> Any:
@@ -227,15 +211,7 @@ def _device_array(i: int, a: Any) -> Any:
     return array
 
 
-def _rows(a: Any, start: int, size: int) -> Any:
-    return (a.to_scipy() if isinstance(a, SparseMatrix) else a)[start : start + size]
-
-
 def _stack(column: Sequence[Any]) -> Any:
     if any(scipy.sparse.issparse(a) for a in column):
         return scipy.sparse.vstack(column, format="csr")
     return np.concatenate([np.asarray(a) for a in column])
-
-
-def _take(a: Any, order: np.ndarray) -> Any:
-    return scipy.sparse.csr_array(a)[order] if scipy.sparse.issparse(a) else np.asarray(a)[order]

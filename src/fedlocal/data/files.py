@@ -81,7 +81,6 @@ def _table(path: Path, rows: int | None = None) -> pd.DataFrame:
 
 
 def _target(path: Path, columns: list[str], target: str | None) -> str:
-    """The column to predict."""
     if target is None:
         target = next((name for name in USUAL_TARGETS if name in columns), None)
         if target is None:
@@ -117,16 +116,13 @@ def _from_table(
     targets = np.asarray(pd.to_numeric(table[target], errors="coerce"), np.float64)
     said = np.flatnonzero(table[target].notna().to_numpy() & np.isnan(targets))
     if said.size:
-        word = table[target].iloc[said[0]]
-        raise ValueError(
-            f"read_examples: column {target!r} of {path} holds {word!r}, which is no number; encode it first, as 0 and 1"
-        )
+        told = f"holds {table[target].iloc[said[0]]!r}, which is no number; encode it first, as 0 and 1"
+        raise ValueError(f"read_examples: column {target!r} of {path} {told}")
     empty = [] if missing else list(features.columns[features.isna().any(axis=0)])
     empty += [target] if np.isnan(targets).any() else []
     if empty:
-        raise ValueError(
-            f"read_examples: column {empty[0]!r} of {path} has cells that are no numbers; impute or drop them"
-        )
+        told = "has cells that are no numbers; impute or drop them"
+        raise ValueError(f"read_examples: column {empty[0]!r} of {path} {told}")
     return Examples(features.to_numpy(np.float64), targets, None if sites is None else table[sites].to_numpy())
 
 

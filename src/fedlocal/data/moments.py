@@ -131,19 +131,18 @@ class Scaling(NamedTuple):
 
 def _matrix(owner: str, features: Any) -> Any:
     """(n, d) float64, an array or a csr_array without entries that are there twice."""
-    matrix = _sparse(owner, features) if scipy.sparse.issparse(features) else np.asarray(features, np.float64)
+    sparse = scipy.sparse.issparse(features)
+    if sparse:
+        matrix: Any = scipy.sparse.csr_array(features, dtype=np.float64, copy=True)  # summing works in place
+        matrix.sum_duplicates()
+        if not np.isfinite(matrix.data).all():
+            raise ValueError(f"{owner}: sparse features must be finite; what is not stored is 0 and not missing")
+    else:
+        matrix = np.asarray(features, np.float64)
     if matrix.ndim != 2:
         raise ValueError(f"{owner}: features must have two axes, rows and columns, got shape {matrix.shape}")
-    if not scipy.sparse.issparse(matrix) and np.isinf(matrix).any():
+    if not sparse and np.isinf(matrix).any():
         raise ValueError(f"{owner}: features must be finite, or nan where they are missing, got inf")
-    return matrix
-
-
-def _sparse(owner: str, features: Any) -> Any:
-    matrix = scipy.sparse.csr_array(features, dtype=np.float64, copy=True)  # summing works in place
-    matrix.sum_duplicates()
-    if not np.isfinite(matrix.data).all():
-        raise ValueError(f"{owner}: sparse features must be finite; what is not stored is 0 and not missing")
     return matrix
 
 

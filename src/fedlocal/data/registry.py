@@ -2,6 +2,7 @@
 
 from collections import ChainMap
 from dataclasses import dataclass, replace
+from functools import partial
 
 COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
@@ -67,18 +68,12 @@ CATALOGUE = _named(
     ),
     Dataset("epsilon", 400_000, 2_000, EPSILON, BINARY + "epsilon_normalized.bz2", converted="epsilon"),
 )
+_heart = partial(
+    Dataset, features=13, source="UCI Heart Disease, CC BY 4.0", shelf="heart", reader="heart.read_hospital"
+)
 HEART = _named(  # the files of `fl.data.hospital`
     *(
-        Dataset(
-            f"heart-{hospital}",
-            rows,
-            features=13,
-            source="UCI Heart Disease, CC BY 4.0",
-            address=f"{UCI}heart-disease/processed.{hospital}.data",
-            size=size,
-            shelf="heart",
-            reader="heart.read_hospital",
-        )
+        _heart(f"heart-{hospital}", rows, address=f"{UCI}heart-disease/processed.{hospital}.data", size=size)
         for hospital, rows, size in (
             ("cleveland", 303, 18_461),
             ("hungarian", 294, 10_263),
@@ -87,6 +82,9 @@ HEART = _named(  # the files of `fl.data.hospital`
         )
     )
 )
+SUBJECT, BRAIN = "Haxby et al. 2001, CC BY-SA 3.0", "nilearn, mask of the whole brain for Haxby's scans"
+MASK = "https://www.nitrc.org/frs/download.php/7868/mask.nii.gz"
+_images = partial(Dataset, features=39_912, shelf="haxby2001", reader="read_haxby_images")
 HAXBY = _named(  # the files of `fl.data.haxby`
     Dataset(
         "haxby-vt",
@@ -99,28 +97,11 @@ HAXBY = _named(  # the files of `fl.data.haxby`
         kept_as="haxby2001_subj1_vt.npz",
         instead="read the scans themselves, which can be fetched, with the source 'images' of fl.data.haxby",
     ),
-    *(
-        Dataset(
-            f"haxby-{subject}",
-            rows=1_452,
-            features=39_912,
-            source="Haxby et al. 2001, CC BY-SA 3.0",
-            address=f"{PYMVPA}subj{subject}-2010.01.14.tar.gz",
-            shelf="haxby2001",
-            reader="read_haxby_images",
-        )
-        for subject in range(1, 7)
-    ),
-    Dataset(
-        "haxby-mask",
-        rows=1,
-        features=39_912,
-        source="nilearn, mask of the whole brain for Haxby's scans",
-        address="https://www.nitrc.org/frs/download.php/7868/mask.nii.gz",
-        shelf="haxby2001",
-        reader="read_haxby_images",
-    ),
+    *(_images(f"haxby-{i}", 1_452, source=SUBJECT, address=f"{PYMVPA}subj{i}-2010.01.14.tar.gz") for i in range(1, 7)),
+    _images("haxby-mask", 1, source=BRAIN, address=MASK),
 )
+LEAF = "LEAF from EMNIST, as in TensorFlow Federated; no licence stated"
+_leaf = partial(Dataset, features=784, source=LEAF, shelf="femnist", reader="read_femnist, unpacked")
 HANDWRITING = _named(  # the files of `fl.data.mnist_by_writer` and `fl.data.femnist`
     Dataset(
         "mnist-by-writer",
@@ -132,20 +113,7 @@ HANDWRITING = _named(  # the files of `fl.data.mnist_by_writer` and `fl.data.fem
         kept_as="mnist_by_writer.npz",
         instead="use fl.data.digits, which needs no file",
     ),
-    *(
-        Dataset(
-            name,
-            rows,
-            features=784,
-            source="LEAF from EMNIST, as in TensorFlow Federated; no licence stated",
-            address=TFF + file,
-            shelf="femnist",
-            reader="read_femnist, unpacked",
-        )
-        for name, rows, file in (
-            ("femnist-digits", 382_705, "fed_emnist_digitsonly.tar.bz2"),
-            ("femnist", 749_068, "fed_emnist.tar.bz2"),
-        )
-    ),
+    _leaf("femnist-digits", 382_705, address=TFF + "fed_emnist_digitsonly.tar.bz2"),
+    _leaf("femnist", 749_068, address=TFF + "fed_emnist.tar.bz2"),
 )
 KNOWN = ChainMap(HANDWRITING, HAXBY, HEART, CATALOGUE)  # all that can be fetched; `load` reads those of CATALOGUE

@@ -80,10 +80,9 @@ def sparse(directory: Path, seed: int, rounds: int = 200) -> DemoResult:
         f"F1 {best['f1']:.3f} against {other['f1']:.3f}, density {best['density']:.2f} against {other['density']:.2f}",
         bool(best["f1"] > other["f1"] and best["density"] < other["density"]),
     )
-    title = f"Sparse features, after {rounds} rounds"
-    return DemoResult(
-        figure, table(pd.DataFrame(last.reset_index(), columns=columns), title, formats), [verdict], history, provenance
-    )
+    rows = pd.DataFrame(last.reset_index(), columns=columns)
+    shown = table(rows, f"Sparse features, after {rounds} rounds", formats)
+    return DemoResult(figure, shown, [verdict], history, provenance)
 
 
 def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: int = 256) -> DemoResult:
@@ -97,20 +96,20 @@ def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: i
     rows, provenance = [], {}
     with ProgressBar("FedAc against FedAvg", len(cells)) as bar:
         for i, (name, k, eta) in enumerate(cells):
-            sampling: dict[str, Any] = {
-                "rounds": steps // k,
-                "local_steps": k,
-                "batch_size": 1,
-                "seed": seed,
-                "eval_every": max(1, 256 // k),
-            }
-            metrics = [fl.metrics.Suboptimality(OPTIMUM)]
-            method = smooth_method(name, eta, L2, k)
-            result = fl.simulate(problem, method, metrics=metrics, x0=x0, progress=False, **sampling)
-            best = result.history["suboptimality"].min()
-            rows.append(
-                {"method": name, "local_steps": k, "rounds": steps // k, "step_size": eta, "suboptimality": best}
+            cell: dict[str, Any] = {"local_steps": k, "rounds": steps // k}
+            result = fl.simulate(
+                problem,
+                smooth_method(name, eta, L2, k),
+                **cell,
+                batch_size=1,
+                seed=seed,
+                eval_every=max(1, 256 // k),
+                metrics=[fl.metrics.Suboptimality(OPTIMUM)],
+                x0=x0,
+                progress=False,
             )
+            best = result.history["suboptimality"].min()
+            rows.append({"method": name, **cell, "step_size": eta, "suboptimality": best})
             provenance[f"{name} {k} {eta}"] = result.provenance["configuration"]
             bar.advance_to(i + 1, f"{name}, {steps // k} rounds")
     provenance = provenance_record(**provenance)
@@ -122,10 +121,10 @@ def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: i
     with panels(1, figure, title, size=(6.4, 3.8)) as (axis,):
         for name, part in tuned.groupby("method", sort=False):
             axis.plot(part["rounds"], part["suboptimality"], "o-", color=COLORS[str(name)], label=name)
-        axis.set(
-            xscale="log", yscale="log", xlabel="communication rounds", title="Suboptimality, best step size of each"
-        )
-        axis.set_xticks(sorted(tuned["rounds"].unique()), [str(r) for r in sorted(tuned["rounds"].unique())])
+        axis.set(xscale="log", yscale="log", xlabel="communication rounds")
+        axis.set_title("Suboptimality, best step size of each")
+        ticks = sorted(tuned["rounds"].unique())
+        axis.set_xticks(ticks, [str(r) for r in ticks])
         axis.minorticks_off()
         axis.legend()
     wide = tuned.pivot(index="method", columns="rounds", values="suboptimality").loc[list(labels)]
@@ -137,8 +136,7 @@ def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: i
         )
         for r in wide.columns
     ]
-    shown = wide.rename(columns=lambda r: f"{r} rounds").reset_index()
-    formats = dict.fromkeys(shown.columns[1:], "{:.2e}")
-    return DemoResult(
-        figure, table(shown, "Suboptimality by rounds of communication", formats), verdicts, history, provenance
-    )
+    named = wide.rename(columns=lambda r: f"{r} rounds").reset_index()
+    formats = dict.fromkeys(named.columns[1:], "{:.2e}")
+    shown = table(named, "Suboptimality by rounds of communication", formats)
+    return DemoResult(figure, shown, verdicts, history, provenance)

@@ -84,9 +84,9 @@ def powers_of_two(axis: Axes, values: list[int], most: int = 7) -> None:
     axis.set_xticks(values, minor=True, labels=[""] * len(values))
 
 
-def legend_below(axes: list[Axes]) -> None:
-    """Put one legend for all panels in a row below them."""
+def legend_below(axes: list[Axes], columns: int | None = None) -> None:
+    """Put one legend for all panels below them, in one row or with this many columns."""
     handles, labels = axes[0].get_legend_handles_labels()
     figure = axes[0].get_figure()
     assert isinstance(figure, Figure)
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns or len(labels))

@@ -5,12 +5,11 @@ import os
 import tarfile
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from fedlocal.data.catalogue import Folder, cache, obtain
+from fedlocal.data.catalogue import Folder, first_file, obtain
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.data.splits import TRAIN_OR_VALIDATION, TrainOrValidation
 from fedlocal.util import checks
@@ -111,7 +110,7 @@ def read_haxby_array(path: str | os.PathLike[str]) -> Scans:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "mine.npz"
+    ...     path = os.path.join(folder, "mine.npz")
     ...     here = {"label": ["face", "house"], "run": [0, 0], "mask_idx": [1, 5], "mask_dim": [2, 2, 2]}
     ...     np.savez(path, X=[[7, 8], [9, 6]], **here)
     ...     scans = read_haxby_array(path)
@@ -175,15 +174,16 @@ def _runs(scans: Scans, against: Against) -> list[tuple[np.ndarray, np.ndarray]]
 def _subject(folder: Folder, subject: int, mask: Mask) -> Scans:
     """A subject's scans, from its folder or its archive."""
     bold, labels = (_content(folder, subject, name) for name in ("bold.nii.gz", "labels.txt"))
-    inside = _content(folder, subject, "mask4_vt.nii.gz") if mask == "vt" else _brain(folder)
+    if mask == "vt":
+        inside = _content(folder, subject, "mask4_vt.nii.gz")
+    else:
+        inside = obtain("haxby-mask", folder, owner="haxby").read_bytes()
     return read_haxby_images(bold, labels.decode("ascii"), inside, f"subject {subject}")
 
 
 def _content(folder: Folder, subject: int, name: str) -> bytes:
-    for place in _places(folder):
-        path = place / f"subj{subject}" / name
-        if path.is_file():
-            return path.read_bytes()
+    if path := first_file(folder, SHELF, f"subj{subject}/{name}"):
+        return path.read_bytes()
     archive = obtain(f"haxby-{subject}", folder, owner="haxby")
     with tarfile.open(archive) as files:
         try:
@@ -191,15 +191,6 @@ def _content(folder: Folder, subject: int, name: str) -> bytes:
         except KeyError:
             raise ValueError(f"haxby: {archive} has no file subj{subject}/{name}") from None
         return member.read()
-
-
-def _brain(folder: Folder) -> bytes:
-    return obtain("haxby-mask", folder, owner="haxby").read_bytes()
-
-
-def _places(folder: Folder) -> list[Path]:
-    tops = [cache()] if folder is None else [Path(folder), cache()]
-    return [place for top in tops for place in (top, top / SHELF)]
 
 
 def _nifti(content: bytes, what: str) -> np.ndarray:

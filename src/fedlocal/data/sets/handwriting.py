@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedlocal.data import partition
-from fedlocal.data.catalogue import Folder, cache, obtain
+from fedlocal.data.catalogue import Folder, cache, first_file, obtain
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.data.splits import TRAIN_OR_TEST, TrainOrTest
 from fedlocal.util import checks
@@ -178,10 +178,8 @@ def _writer(group: Any, number: int, subsample: Subsample) -> tuple[np.ndarray, 
 def _file(folder: Folder, digits_only: bool, split: TrainOrTest) -> Path:
     """Where the examples are, taken out of the archive if need be."""
     name = f"{STEMS[digits_only]}_{split}.h5"
-    for top in (folder, cache()):
-        for place in () if top is None else (Path(top), Path(top) / SHELF):
-            if (place / name).is_file():
-                return place / name
+    if found := first_file(folder, SHELF, name):
+        return found
     archive = obtain(NAMES[digits_only], folder, owner="femnist")
     target = cache() / SHELF / name
     with tarfile.open(archive) as files, replacing(target) as part:

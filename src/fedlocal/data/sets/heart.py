@@ -88,13 +88,11 @@ def read_hospital(path: str | os.PathLike[str]) -> Hospital:
     ([1.0], 1.0)
     """
     path = Path(path)
-    cells: dict[str, list[float]] = {name: [] for name in ATTRIBUTES}
-    for number, line in enumerate(path.read_text(encoding="ascii", errors="replace").splitlines(), 1):
-        for name, value in zip(ATTRIBUTES, _values(f"read_hospital: line {number} of {path}", line), strict=True):
-            cells[name].append(value)
-    if not cells["age"]:
+    lines = enumerate(path.read_text(encoding="ascii", errors="replace").splitlines(), 1)
+    rows = [_values(f"read_hospital: line {number} of {path}", line) for number, line in lines]
+    if not rows:
         raise ValueError(f"read_hospital: {path} has no rows")
-    known = {name: np.array(values) for name, values in cells.items()}
+    known = dict(zip(ATTRIBUTES, np.array(rows).T, strict=True))
     for name in NEVER_ZERO:
         known[name][known[name] == 0] = np.nan
     columns = [known[name] for name in (*NUMBERS, *YES_OR_NO)]

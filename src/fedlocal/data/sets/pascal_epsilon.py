@@ -36,8 +36,7 @@ def epsilon(folder: Folder = None) -> Arrays:
     (400000, 2000)
     """
     path = find("epsilon", folder)
-    kept = _kept(cache(), "epsilon", None if path is None else _state(path))
-    if kept is not None:
+    if kept := _kept(cache(), "epsilon", None if path is None else _state(path)):
         return kept
     path = obtain("epsilon", folder)
     pieces = ((features.toarray(), labels) for features, labels in read_pieces(path, FEATURES))
@@ -74,9 +73,8 @@ def epsilon_like(
         return features, labels
     made_of = {"num_examples": num_examples, "num_features": num_features, "seed": seed}
     made_of |= {"decay": DECAY, "margin": MARGIN}
-    return _kept(Path(folder), "epsilon_like", made_of) or _keep(
-        Path(folder), "epsilon_like", made_of, pieces, num_features
-    )
+    where = Path(folder), "epsilon_like", made_of
+    return _kept(*where) or _keep(*where, pieces, num_features)
 
 
 def _draw(num_examples: int, num_features: int, seed: int) -> Iterator[Arrays]:

@@ -1,7 +1,7 @@
 """Claims of the text compared with measurements: each claim gets a verdict of one line."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,6 @@ class Verdict:
     def unmeasured(cls, claim: str, why: str) -> "Verdict":
         return cls(claim, why, UNMEASURED)
 
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
-
     def styled(self) -> str:
         """Return the verdict as one line with rich markup."""
         color = {HOLDS: "green", FAILS: "red"}.get(self.outcome, "yellow")
@@ -49,6 +46,10 @@ class TunedMethod:
     late: Mapping[str, float]  # every column averaged over the last rounds
     diverged: Mapping[tuple[float, float], float]  # (client, server) -> first round of divergence, where it diverged
     tied: Sequence[tuple[float, float]]  # pairs with the best score, this one among them
+
+    @property
+    def pair(self) -> tuple[float, float]:
+        return self.client_step_size, self.server_step_size
 
 
 @dataclass(frozen=True)
@@ -113,66 +114,48 @@ def _ends(claim: Claim, results: TunedResults) -> Verdict:
     return Verdict.of(claim.text, f"{_name(metric)} {late:.3g} over the last rounds", bool(holds))
 
 
-def _better(claim: Claim, results: TunedResults) -> Verdict:
-    """Over the last rounds the metric is better than that of every other method, by the margin at least."""
-    lead, measured = _lead(claim, results)
-    return Verdict.of(claim.text, measured, lead > claim.margin)
-
-
-def _close(claim: Claim, results: TunedResults) -> Verdict:
-    """Over the last rounds the metric is at most the margin worse than that of every other method."""
-    lead, measured = _lead(claim, results)
-    return Verdict.of(claim.text, measured, lead >= -claim.margin)
-
-
-def _lead(claim: Claim, results: TunedResults) -> tuple[float, str]:
-    """Return by how much a method is better than the best of the others over the last rounds, as a number and in words."""
+def _leads(claim: Claim, results: TunedResults, close: bool) -> Verdict:
+    """Over the last rounds the metric is better than that of every other method by the margin, or at most that much worse."""
     (metric,) = _need(claim, "metric")
     sign = 1 if claim.largest else -1
     own = results.methods[claim.method].late[metric]
     others = {name: results.methods[name].late[metric] for name in claim.than}
-    measured = f"{_name(metric)} {own:.3g} against " + ", ".join(
-        f"{value:.3g} ({name})" for name, value in others.items()
-    )
-    return min(sign * (own - value) for value in others.values()), measured
+    listed = ", ".join(f"{value:.3g} ({name})" for name, value in others.items())
+    measured = f"{_name(metric)} {own:.3g} against {listed}"
+    lead = min(sign * (own - value) for value in others.values())
+    return Verdict.of(claim.text, measured, lead >= -claim.margin if close else lead > claim.margin)
 
 
 def _fastest(claim: Claim, results: TunedResults) -> Verdict:
     """The metric reaches the level in fewer rounds than with every other method."""
     metric, level = _need(claim, "metric", "level")
-    when = {
-        name: first_round(results.methods[name].curve, metric, level, claim.largest)
-        for name in [claim.method, *claim.than]
-    }
+    names = [claim.method, *claim.than]
+    when = {name: first_round(results.methods[name].curve, metric, level, claim.largest) for name in names}
     own = when[claim.method]
-    measured = f"rounds until {_name(metric)} {_sign(claim)} {level:g}: " + ", ".join(
-        f"{'never' if r is None else r} ({name})" for name, r in when.items()
-    )
+    listed = ", ".join(f"{_or_never(r)} ({name})" for name, r in when.items())
+    measured = f"rounds until {_name(metric)} {_sign(claim)} {level:g}: {listed}"
     if all(r is None for r in when.values()):
         return Verdict.unmeasured(claim.text, f"{measured}, in {results.rounds} rounds")
-    faster = all(r is None or (own is not None and own < r) for name, r in when.items() if name != claim.method)
-    return Verdict.of(claim.text, measured, own is not None and faster)
+    faster = own is not None and all(r is None or own < r for name, r in when.items() if name != claim.method)
+    return Verdict.of(claim.text, measured, faster)
 
 
 def _tuned(claim: Claim, results: TunedResults) -> Verdict:
     """The text's pair of step sizes has the best score; other pairs may have the same."""
     (wanted,) = _need(claim, "step_sizes")
     tuned = results.methods[claim.method]
-    best = [(tuned.client_step_size, tuned.server_step_size)]
-    best += [pair for pair in tuned.tied if pair != best[0]]
-    measured = "best is " + ", as good are ".join(
-        [_pair(best[0]), *([" and ".join(map(_pair, best[1:]))] if best[1:] else [])]
-    )
+    others = [pair for pair in tuned.tied if pair != tuned.pair]
+    measured = f"best is {_pair(tuned.pair)}" + (f", as good are {' and '.join(map(_pair, others))}" if others else "")
     if wanted[0] not in results.grid.client_step_size or wanted[1] not in results.grid.server_step_size:
         return Verdict.unmeasured(claim.text, f"{measured}; the text's pair is not in the grid that was run")
     when = tuned.diverged.get(tuple(wanted))
     measured += f"; {_pair(wanted)} diverged in round {when:g}" if when is not None else ""
-    return Verdict.of(claim.text, measured, any(np.allclose(pair, wanted) for pair in best))
+    return Verdict.of(claim.text, measured, any(np.allclose(pair, wanted) for pair in (tuned.pair, *others)))
 
 
 def _inside_grid(claim: Claim, results: TunedResults) -> Verdict:
     """Every method's best pair lies in the text's grid. This needs a grid with smaller client step sizes than the text's."""
-    pairs = {name: (t.client_step_size, t.server_step_size) for name, t in results.methods.items()}
+    pairs = {name: tuned.pair for name, tuned in results.methods.items()}
     text = (results.text_grid.client_step_size, results.text_grid.server_step_size)
     measured = "best " + ", ".join(f"{_pair(pair)} {name}" for name, pair in pairs.items())
     if min(results.grid.client_step_size) >= min(text[0]):
@@ -187,11 +170,10 @@ def _compared(claim: Claim, results: TunedResults, slower: bool) -> Verdict:
     others = results.results_of(other)
     if others is None or claim.method not in others.methods:
         return Verdict.unmeasured(claim.text, f"run {other} with the same options first")
-    here = first_round(results.methods[claim.method].curve, metric, level, claim.largest)
-    before = first_round(others.methods[claim.method].curve, metric, level, claim.largest)
-    measured = (
-        f"rounds until {_name(metric)} {_sign(claim)} {level:g}: {_or_never(here)}, on {other} {_or_never(before)}"
-    )
+    curves = (each.methods[claim.method].curve for each in (results, others))
+    here, before = (first_round(curve, metric, level, claim.largest) for curve in curves)
+    reached = f"{_name(metric)} {_sign(claim)} {level:g}"
+    measured = f"rounds until {reached}: {_or_never(here)}, on {other} {_or_never(before)}"
     if here is None and before is None:
         return Verdict.unmeasured(claim.text, measured)
     late, early = (here, before) if slower else (before, here)
@@ -202,8 +184,8 @@ CHECKS: dict[str, Callable[[Claim, TunedResults], Verdict]] = {
     "reaches": _reaches,
     "never": _never,
     "ends": _ends,
-    "better": _better,
-    "close": _close,
+    "better": partial(_leads, close=False),
+    "close": partial(_leads, close=True),
     "fastest": _fastest,
     "tuned": _tuned,
     "inside_grid": _inside_grid,

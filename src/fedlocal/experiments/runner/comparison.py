@@ -64,15 +64,12 @@ def compare(directory: Path, table: Path) -> Comparison:
     optimum, start = numbers["optimum"], numbers["start_loss"]
     lowest = float(theirs["best_loss"].min())
     if lowest < optimum * (1 - SAME):
-        raise ValueError(
-            f"compare: {table} has a loss of {lowest:.6g}, but the optimum of {directory} is {optimum:.6g}; "
-            "they are about different problems"
-        )
+        differ = f"but the optimum of {directory} is {optimum:.6g}; they are about different problems"
+        raise ValueError(f"compare: {table} has a loss of {lowest:.6g}, {differ}")
     cells = _average(ours, start).add_suffix("_ours").join(_average(theirs, start).add_suffix("_theirs"), how="inner")
     if cells.empty:
-        raise ValueError(
-            f"compare: {table} and {directory} have no method, step size, clients and local steps in common"
-        )
+        columns = "method, step size, clients and local steps"
+        raise ValueError(f"compare: {table} and {directory} have no {columns} in common")
     judged = _judged(cells.reset_index(), optimum)
     return Comparison(judged, _summary(judged), _notes(judged, start))
 
@@ -94,9 +91,8 @@ def _ours(directory: Path) -> tuple[pd.DataFrame, Mapping[str, float]]:
     if not store.finished:
         raise ValueError(f"compare: {directory} is not finished; `fedlocal run ... --resume` continues it")
     if not path.exists():
-        raise ValueError(
-            f"compare: {directory} has no results.csv; only studies of speed-up, such as a9a-1e-3, have one"
-        )
+        only = "only studies of speed-up, such as a9a-1e-3, have one"
+        raise ValueError(f"compare: {directory} has no results.csv; {only}")
     return pd.read_csv(path), store.read_json("report.json")["numbers"]
 
 
@@ -134,9 +130,7 @@ def _judged(cells: pd.DataFrame, optimum: float) -> pd.DataFrame:
     """Return the suboptimalities of both sides, the allowed difference, and True if they agree."""
     ours, theirs, sd = cells["loss_ours"] - optimum, cells["loss_theirs"] - optimum, cells["sd_ours"]
     noise = sd * np.sqrt(1 / cells["runs_ours"] + 1 / cells["runs_theirs"])
-    allowed = np.fmax(
-        DEVIATIONS * noise, RELATIVE * theirs.abs()
-    )  # fmax: with one seed there is no sd, and the second counts
+    allowed = np.fmax(DEVIATIONS * noise, RELATIVE * theirs.abs())  # fmax: with one seed there is no sd
     return pd.DataFrame(
         {
             **{name: cells[name] for name in CELL},
@@ -148,8 +142,7 @@ def _judged(cells: pd.DataFrame, optimum: float) -> pd.DataFrame:
             "allowed": allowed,
             "compared": theirs < GOOD,
             "agrees": (ours - theirs).abs() <= allowed,
-            "diverged_theirs": cells["diverged_theirs"],
-            "diverged_ours": cells["diverged_ours"],
+            **{name: cells[name] for name in ("diverged_theirs", "diverged_ours")},
         }
     )
 
@@ -174,17 +167,18 @@ def _notes(cells: Any, start_loss: float) -> list[str]:
     compared = cells[cells["compared"]]
     seeds = int(cells["seeds"].min())
     share = f"{compared['agrees'].mean():.1%} of {len(compared)} cells" if len(compared) else "no cell"
-    notes = [f"compared are cells whose suboptimality in the table is below {GOOD:g}; {share} agree"]
+    agreement = f"the noise was not measured, for there is one seed; agreement: within {RELATIVE:.0%}"
     if seeds > 1:
         expected = 1 - 2 * stats.t.sf(DEVIATIONS, seeds - 1)
-        notes.append(
+        agreement = (
             f"agreement: within {DEVIATIONS:g} standard deviations of the noise of {seeds} seeds, in which {expected:.1%} of "
             f"the same experiment's runs would be, or within {RELATIVE:.0%}"
         )
-    else:
-        notes.append(f"the noise was not measured, for there is one seed; agreement: within {RELATIVE:.0%}")
-    notes.append(f"diverged: the last loss is not finite, or no evaluation is below the start ({start_loss:.6g})")
-    return notes
+    return [
+        f"compared are cells whose suboptimality in the table is below {GOOD:g}; {share} agree",
+        agreement,
+        f"diverged: the last loss is not finite, or no evaluation is below the start ({start_loss:.6g})",
+    ]
 
 
 def _ratio(above: Any, below: Any) -> Any:

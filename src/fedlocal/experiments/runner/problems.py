@@ -7,6 +7,7 @@ from types import ModuleType
 from fedlocal.core import AbstractProblem, Params, Regularizer
 from fedlocal.experiments.runner.configuration import load, names
 from fedlocal.experiments.runner.settings import StudySettings
+from fedlocal.experiments.studies import KINDS
 from fedlocal.regularizers import Zero
 
 
@@ -50,15 +51,9 @@ def start_of(name: str) -> Params | None:
 
 
 def _module(settings: StudySettings) -> ModuleType:
-    if not _has_problem(settings):
-        known = ", ".join(name for name in names() if _has_problem(load(name)))
+    paths = {kind: f"fedlocal.experiments.studies.{kind}.problem" for kind in KINDS}
+    having = [kind for kind, path in paths.items() if find_spec(path)]
+    if settings.kind not in having:
+        known = ", ".join(name for name in names() if load(name).kind in having)
         raise ValueError(f"problem_of: {settings.name} has no single problem; these experiments have one: {known}")
-    return import_module(_path(settings))
-
-
-def _has_problem(settings: StudySettings) -> bool:
-    return find_spec(_path(settings)) is not None
-
-
-def _path(settings: StudySettings) -> str:
-    return f"fedlocal.experiments.studies.{settings.kind}.problem"
+    return import_module(paths[settings.kind])

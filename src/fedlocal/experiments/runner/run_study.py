@@ -1,6 +1,7 @@
 """Run an experiment, store its outcome, show it."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -48,13 +49,10 @@ def run(
     label = scale if grid == "text" else f"{scale}-{grid}"
     store = Store.unfinished(root, configuration) if resume else None
     if resume and store is None:
-        where = escape(str(root))
-        console.print(f"no unfinished run of {name} with this configuration in {where}; starting a new one")
-    if store is not None:
-        store.check_writable()
+        console.print(f"no unfinished run of {name} with this configuration in {escape(str(root))}; starting a new one")
     store = store or Store.create(root, configuration, label)
-    where = escape(str(store.directory))
-    console.print(f"[bold]{escape(settings.title)}[/]\nresults go to {where}", highlight=False)
+    announced = f"[bold]{escape(settings.title)}[/]\nresults go to {escape(str(store.directory))}"
+    console.print(announced, highlight=False)
     _save(study_of(settings.kind)(settings, store), store)
     show(store.directory, console)
     return store.directory
@@ -73,7 +71,7 @@ def _save(outcome: StudyOutcome, store: Store) -> None:
         "notes": outcome.notes,
         "numbers": dict(outcome.numbers),
         "figures": list(outcome.figures),
-        "verdicts": [verdict.to_json() for verdict in outcome.verdicts],
+        "verdicts": [asdict(verdict) for verdict in outcome.verdicts],
     }
     store.write_json(FINISHED, report)  # last: its presence marks the run as finished
 

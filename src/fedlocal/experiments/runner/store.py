@@ -74,6 +74,7 @@ class Store:
         """
         for store in cls.all(root, configuration["name"]):
             if not store.finished and store.configuration() == configuration:
+                check_writable(store.directory / FINISHED, INSTEAD)  # so that a run fails before it starts
                 origin, now = store.read_json("provenance.json"), provenance_record()
                 if origin["commit"] != now["commit"] or origin["fedlocal"] != now["fedlocal"]:
                     origin.setdefault("continued_by", []).append({k: now[k] for k in ("fedlocal", "commit")})
@@ -104,10 +105,6 @@ class Store:
     @property
     def finished(self) -> bool:
         return (self.directory / FINISHED).exists()
-
-    def check_writable(self) -> None:
-        """Raise an OSError if the directory cannot be written, so that a run fails before it starts."""
-        check_writable(self.directory / FINISHED, INSTEAD)
 
     def has(self, name: str) -> bool:
         """Return True if this part of the result is stored."""

@@ -13,7 +13,7 @@ from fedlocal.core.types import Weights
 from fedlocal.experiments.runner.claims import TunedMethod, TunedResults
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.runner.methods import composite_method
-from fedlocal.experiments.runner.settings import StepSizeGrid, TunedStudySettings
+from fedlocal.experiments.runner.settings import TunedStudySettings
 from fedlocal.experiments.runner.store import Store
 from fedlocal.metrics import Metric, measure_point
 from fedlocal.report.figures import COLORS, legend_below, panels, plain_log_scale
@@ -47,26 +47,21 @@ def options(settings: TunedStudySettings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in names}
 
 
+def sweep_history(problem: AbstractProblem, method: Any, grid: Mapping[str, Sequence[float]], **options: Any) -> Any:
+    """Return the history of a sweep; its column `diverged`, of which nothing warns, is the round in which a cell diverged."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)
+        result = sweep(problem, method, grid, **options)
+    return result.history.merge(result.cells["diverged"], left_on="cell", right_index=True)
+
+
 def sweep_step_sizes(
     objective: CompositeObjective, name: str, settings: TunedStudySettings, seed: int, checkpoint: Path
 ) -> pd.DataFrame:
-    """Return the history of one method with all pairs of step sizes.
-
-    The column `diverged` is the round in which a pair diverged.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DivergenceWarning)  # the table says how many
-        result = sweep(
-            objective.problem,
-            composite_method(name, objective.regularizer),
-            settings.grid.model_dump(),
-            **options(settings),
-            eval_every=settings.eval_every,
-            seed=seed,
-            metrics=objective.metrics,
-            checkpoint=checkpoint,
-        )
-    return result.history.merge(result.cells["diverged"], left_on="cell", right_index=True)
+    """Return the history of one method with all pairs of step sizes."""
+    method, grid = composite_method(name, objective.regularizer), settings.grid.model_dump()
+    run = {"eval_every": settings.eval_every, "seed": seed, "metrics": objective.metrics, "checkpoint": checkpoint}
+    return sweep_history(objective.problem, method, grid, **options(settings), **run)
 
 
 def sweep_methods(
@@ -93,25 +88,15 @@ def tuned_results(settings: TunedStudySettings, history: pd.DataFrame, store: St
     methods = {name: tune(settings, history[history["method"] == name]) for name in settings.methods}
 
     def results_of(name: str) -> TunedResults | None:
-        return None if store is None else _results_of(store.finished_run_of(name))
+        run = None if store is None else store.finished_run_of(name)
+        configuration = None if run is None else run.configuration()
+        if run is None or configuration is None:
+            return None
+        of: Any = load(name, configuration["scale"], configuration["grid_name"], seeds=configuration["seeds"])
+        return tuned_results(of, pd.read_parquet(run.directory / "history.parquet"))
 
-    return TunedResults(methods, settings.grid, text_grid(settings), settings.rounds, results_of)
-
-
-def _results_of(run: Store | None) -> TunedResults | None:
-    """Return the results of a finished run."""
-    configuration = None if run is None else run.configuration()
-    if run is None or configuration is None:
-        return None
-    options: dict[str, Any] = {"scale": configuration["scale"], "grid": configuration["grid_name"]}
-    settings: Any = load(configuration["name"], **options, seeds=configuration["seeds"])
-    return tuned_results(settings, pd.read_parquet(run.directory / "history.parquet"))
-
-
-def text_grid(settings: TunedStudySettings) -> StepSizeGrid:
-    """Return the text's grid of step sizes for this experiment."""
     text: Any = load(settings.name, "paper", "text")
-    return text.grid
+    return TunedResults(methods, settings.grid, text.grid, settings.rounds, results_of)
 
 
 def tune(settings: TunedStudySettings, history: Any) -> TunedMethod:
@@ -141,24 +126,14 @@ def tune(settings: TunedStudySettings, history: Any) -> TunedMethod:
 def table(settings: TunedStudySettings, methods: Mapping[str, TunedMethod], references: References) -> pd.DataFrame:
     """Return one row per tuned method, averaged over the last rounds, and one per reference."""
     rows = [
-        {
-            "method": name,
-            "step_sizes": f"{tuned.client_step_size:g}, {tuned.server_step_size:g}",
-            "diverged": str(len(tuned.diverged)),
-            **{column: tuned.late[column] for column in settings.columns},
-        }
+        (name, f"{tuned.client_step_size:g}, {tuned.server_step_size:g}", str(len(tuned.diverged)), tuned.late)
         for name, tuned in methods.items()
     ]
-    rows += [
-        {
-            "method": name,
-            "step_sizes": "",
-            "diverged": "",
-            **{column: values.get(column, np.nan) for column in settings.columns},
-        }
-        for name, values in references.items()
-    ]
-    return pd.DataFrame(rows)
+    rows += [(name, "", "", values) for name, values in references.items()]
+    return pd.DataFrame(
+        [(*words, *(values.get(column, np.nan) for column in settings.columns)) for *words, values in rows],
+        columns=["method", "step_sizes", "diverged", *settings.columns],
+    )
 
 
 def draw_curves(

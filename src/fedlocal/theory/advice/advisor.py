@@ -16,7 +16,7 @@ from fedlocal.core.types import Weights
 from fedlocal.problems import MLP
 from fedlocal.problems.smooth_part import client_weights
 from fedlocal.simulation import DivergenceWarning, sweep
-from fedlocal.theory.advice.families import COMPOSITE, SMOOTH, WITHOUT_THEORY, Family
+from fedlocal.theory.advice.families import COMPOSITE, SMOOTH, WITHOUT_THEORY
 from fedlocal.theory.advice.local_fit import fit_local_model
 from fedlocal.theory.advice.local_model import LocalModel
 from fedlocal.theory.advice.search import Choice, ParameterSearch, affine_method
@@ -56,36 +56,30 @@ class Advice:
 
     def table(self) -> pd.DataFrame:
         """Return one row per method, best first."""
-        rows = []
-        for choice in self.choices:
-            row = {
+        rows = (
+            {
                 "method": choice.family.name,
                 "local_steps": choice.parameters.local_steps,
                 "step_size": choice.parameters.step_size,
-                "predicted_error": _number(choice.predicted),
-                "measured_error": _number(choice.measured),
-                "best_bound": _number(None if choice.bound is None else choice.bound.value),
-                "its_step_size": _number(None if choice.bound is None else choice.bound.step_size),
-                "theorem": None if choice.bound is None else choice.bound.theorem,
+                "predicted_error": choice.predicted,
+                "measured_error": choice.measured,
+                "best_bound": choice.bound and choice.bound.value,
+                "its_step_size": choice.bound and choice.bound.step_size,
+                "theorem": choice.bound and choice.bound.theorem,
             }
-            rows.append(row)
+            for choice in self.choices
+        )
         return pd.DataFrame(rows).dropna(axis="columns", how="all").fillna({"theorem": ""})
 
     def code(self) -> str:
         """Return Python code that runs the best choice, given `problem` (and `regularizer`)."""
-        parameters = self.best.parameters
         options = ", ".join(f"{name}={'x0' if name == 'x0' else repr(value)}" for name, value in self.options.items())
-        built = self.best.family.code.format(
-            step_size=parameters.step_size,
-            strong_convexity=parameters.strong_convexity,
-            local_steps=parameters.local_steps,
-        )
+        built = self.best.family.code.format(**vars(self.best.parameters))
         return f"method = {built}\nresult = fl.simulate(problem, method, {options})"
 
     def curves(self) -> pd.DataFrame:
         """Return the predicted error of each choice after 1, 2, ... rounds: columns method, round, predicted_error."""
-        rounds = self.options["rounds"]
-        points = np.unique(np.round(np.geomspace(1, rounds, CURVE_POINTS)).astype(int))
+        points = np.unique(np.round(np.geomspace(1, self.options["rounds"], CURVE_POINTS)).astype(int))
         rows = [
             (choice.family.name, r, value)
             for choice in self.choices
@@ -108,8 +102,8 @@ class Advice:
                 part = curves[curves["method"] == choice.family.name]
                 if part.empty:
                     continue
-                color = choice.family.row.color
-                label = f"{choice.family.name}, {choice.parameters.local_steps} local steps of {choice.parameters.step_size:.2g}"
+                color, steps = choice.family.row.color, choice.parameters
+                label = f"{choice.family.name}, {steps.local_steps} local steps of {steps.step_size:.2g}"
                 axis.loglog(part["round"], part["predicted_error"], color=color, label=label)
                 if choice.measured is not None:
                     axis.plot(self.options["rounds"], choice.measured, "o", color=color)
@@ -181,13 +175,14 @@ def advise(
     with jax.enable_x64(True):
         start = problem.init(jax.random.key(seed)) if x0 is None else x0
     convex = not isinstance(problem, MLP)
-    families = _families(convex, regularizer)
+    families = COMPOSITE
+    if regularizer is None:
+        families = [family for family in SMOOTH if convex or family.name in WITHOUT_THEORY]
     model = fit_local_model(problem, found.solution, start, p, batch_size, regularizer, seed) if convex else None
     participation = None if clients in (None, problem.num_clients) else clients / problem.num_clients
     constants = _certified(found) if convex else None
-    search = ParameterSearch(
-        found, constants, model, participation, rounds, most, regularizer, _equal_clients(p, participation)
-    )
+    equal = max(1, int((participation or 1.0) / np.sum(p**2) + 1e-9))  # clients whose mean has the same variance
+    search = ParameterSearch(found, constants, model, participation, rounds, most, regularizer, equal)
     choices = []
     with ProgressBar("advise", len(families), progress) as bar:
         for i, family in enumerate(families):
@@ -195,7 +190,9 @@ def advise(
             bar.advance_to(i + 1, family.name)
     choices.sort(key=lambda choice: choice.rank)
     options: dict[str, Any] = {"rounds": rounds, "batch_size": batch_size}
-    options |= _if_not_default(None if participation is None else clients, weights, seed, x0)
+    weighted = None if weights == "uniform" else weights
+    chosen = {"clients_per_round": participation and clients, "weights": weighted, "seed": seed or None, "x0": x0}
+    options |= {name: value for name, value in chosen.items() if value is not None}
     if pilot:
         tried = [_pilot(problem, choice, search, {**options, "progress": progress}) for choice in choices[:PILOTS]]
         choices = sorted([*tried, *choices[PILOTS:]], key=lambda choice: choice.rank)
@@ -203,13 +200,6 @@ def advise(
     notes = [*found.warnings, *_notes(best, found, model, convex, regularizer)]
     options = {"rounds": rounds, "local_steps": best.parameters.local_steps, **options}
     return Advice(choices, options, found, model, notes, _confidence(choices, found, model), participation)
-
-
-def _families(convex: bool, regularizer: Regularizer | None) -> tuple[Family, ...]:
-    """Return the families of methods that are made for this kind of problem."""
-    if regularizer is not None:
-        return COMPOSITE
-    return SMOOTH if convex else tuple(family for family in SMOOTH if family.name in WITHOUT_THEORY)
 
 
 def _pilot(problem: AbstractProblem, choice: Choice, search: ParameterSearch, options: dict[str, Any]) -> Choice:
@@ -222,7 +212,7 @@ def _pilot(problem: AbstractProblem, choice: Choice, search: ParameterSearch, op
         warnings.simplefilter("ignore", DivergenceWarning)  # large step sizes may diverge
         outcome = sweep(
             problem,
-            lambda step_size: choice.family.build(replace(parameters, step_size=step_size)),
+            lambda step_size: choice.family.row.make(replace(parameters, step_size=step_size)),
             {"step_size": step_sizes},
             local_steps=parameters.local_steps,
             eval_every=options["rounds"],
@@ -248,11 +238,6 @@ def _certified(found: Estimate) -> Constants | None:
     return replace(found.constants, **unknown)  # pyright: ignore[reportArgumentType]
 
 
-def _equal_clients(p: np.ndarray, participation: float | None) -> int:
-    """Return the number of clients of equal weight whose mean has the same variance."""
-    return max(1, int((participation or 1.0) / np.sum(p**2) + 1e-9))
-
-
 def _largest_steps(problem: AbstractProblem, local_steps: int | None, batch_size: int | None) -> int:
     """Return `local_steps`, or by default the steps of one pass over a median client's examples."""
     if local_steps is not None:
@@ -263,22 +248,14 @@ def _largest_steps(problem: AbstractProblem, local_steps: int | None, batch_size
     return int(np.clip(np.median(sizes) // batch_size, 1, MOST_STEPS))
 
 
-def _if_not_default(clients_per_round: int | None, weights: Weights, seed: int, x0: Params | None) -> dict[str, Any]:
-    """Return the arguments of `fl.simulate` that differ from their defaults."""
-    weighted, seeded = None if weights == "uniform" else weights, seed or None
-    options = {"clients_per_round": clients_per_round, "weights": weighted, "seed": seeded, "x0": x0}
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def _notes(
     best: Choice, found: Estimate, model: LocalModel | None, convex: bool, regularizer: Regularizer | None
 ) -> list[str]:
     """Return what limits the validity of the advice, one sentence each."""
     notes = []
     if not convex:
-        notes.append(
-            "the problem is not convex: nothing is predicted, step sizes are 1/(4 L) of sampled points; use a pilot"
-        )
+        unknown = "nothing is predicted, step sizes are 1/(4 L) of sampled points; use a pilot"
+        notes.append(f"the problem is not convex: {unknown}")
     elif model is None and all(not np.any(leaf) for leaf in jax.tree.leaves(found.solution)):
         notes.append("the optimum is zero: the regulariser is too strong for this data")
     elif model is None:
@@ -286,9 +263,8 @@ def _notes(
     elif model.noise_seen < MOST_NOISE:
         notes.append(f"only {model.noise_seen:.0%} of the noise is in the directions that were looked at; use a pilot")
     if convex and best.bound is None:
-        notes.append(
-            f"no theorem with proven constants applies to {best.family.name} here, so nothing bounds its error"
-        )
+        name = best.family.name
+        notes.append(f"no theorem with proven constants applies to {name} here, so nothing bounds its error")
     if best.predicted is not None and not math.isfinite(best.predicted):
         notes.append("every step size that was looked at diverges on the local model; scale the data")
     if best.family.accelerated and found.constants.strong_convexity == 0:
@@ -306,9 +282,8 @@ def _confidence(choices: Sequence[Choice], found: Estimate, model: LocalModel | 
         ranked = "ranked by worst-case bounds alone" if math.isfinite(best.score) else "nothing ranks the methods"
         return f"Low confidence: {ranked}; pilot=True measures."
     gap, modelled = found.constants.gap, float(model.curvature @ model.start**2) / 2
-    near = [
-        choice.family.name for choice in rest if choice.predicted is not None and choice.score <= CLEAR * best.score
-    ]
+    close = [choice for choice in rest if choice.predicted is not None and choice.score <= CLEAR * best.score]
+    near = [choice.family.name for choice in close]
     others = f"; {', '.join(near)} within a factor {CLEAR:g}" if near else ""
     if gap is None:
         return f"Low confidence: the start is outside the constraint{others}."
@@ -316,7 +291,3 @@ def _confidence(choices: Sequence[Choice], found: Estimate, model: LocalModel | 
     sure = 1 / 2 < ratio < 2 and not found.warnings and model.noise_seen > MOST_NOISE
     level = "High" if sure else "Medium" if 1 / 10 < ratio < 10 else "Low"
     return f"{level} confidence: the local model explains {ratio:.0%} of the start's error{others}."
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

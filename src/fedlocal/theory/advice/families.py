@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from fedlocal.core import LocalMethod
-from fedlocal.methods.table import METHODS, MethodArguments, MethodRow
+from fedlocal.methods.table import METHODS, MethodRow
 from fedlocal.theory.bounds import fed_ac, fed_ac_convex, fed_avg
 from fedlocal.theory.bounds.bound import Bound, BoundFn, Constants, Setting, tightest
 from fedlocal.theory.bounds.composite import composite_small_step_bound, fed_dual_avg_bounded_gradient_bound
@@ -28,9 +27,6 @@ class Family:
     def accelerated(self) -> bool:
         """True if it needs a modulus of strong convexity."""
         return self.row.accelerated
-
-    def build(self, arguments: MethodArguments) -> LocalMethod:
-        return self.row.make(arguments)
 
     def best_bound(self, constants: Constants, setting: Setting) -> Bound | None:
         """Return the smallest bound of the theorems that apply, each with its own step size; None if none applies."""

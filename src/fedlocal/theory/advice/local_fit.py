@@ -9,11 +9,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fedlocal.core import AbstractProblem, Batch, Params, Regularizer, Zero
-from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import smooth_part_of
 from fedlocal.solvers.gathered import feature_matrix, fits
 from fedlocal.theory.advice.local_model import LocalModel
+from fedlocal.theory.constants.client_groups import group_clients
 
 LARGEST = 1000  # parameters up to which all eigenvectors of the Hessian are used
 KRYLOV = 100  # dimension of the Krylov space used for larger problems
@@ -37,6 +37,11 @@ class LocalCoordinates:
     @property
     def z(self) -> jax.Array:
         return self.whole[self.free]
+
+    @property
+    def homogeneous(self) -> bool:
+        """True if there is one client, or all clients have the same examples."""
+        return len(group_clients(self.problem, self.client_weights)) == 1
 
     def flat(self, g: Params) -> jax.Array:
         return ravel_pytree(g)[0][self.free]
@@ -73,7 +78,8 @@ def fit_local_model(
         whole, unravel = ravel_pytree(solution)
         at = LocalCoordinates(problem, client_weights, whole, unravel, free)
         start = np.asarray(at.flat(x0) - at.z)
-        found = _of_scores(at) if _has_scores(at) else _of_gradients(at, start)
+        linear = isinstance(problem, LinearProblem) and fits(problem) and not problem.output_shape()
+        found = _of_scores(at) if linear and len(free) <= LARGEST else _of_gradients(at, start)
         shares, offsets, pulls = _clients(at)
         noises = _noise(at, batch_size, seed)
     basis = found.basis
@@ -111,13 +117,6 @@ class Derivatives(NamedTuple):
     uneven: np.ndarray  # (d, d) of one example
 
 
-def _has_scores(at: LocalCoordinates) -> bool:
-    problem = at.problem
-    return (
-        isinstance(problem, LinearProblem) and fits(problem) and not problem.output_shape() and len(at.free) <= LARGEST
-    )
-
-
 def _of_scores(at: LocalCoordinates) -> Derivatives:
     """Return the derivatives for a linear model, from those of the loss with respect to the score."""
     problem: Any = at.problem
@@ -126,16 +125,14 @@ def _of_scores(at: LocalCoordinates) -> Derivatives:
     if problem.intercept:  # parameters are in the order of their names
         matrix = np.concatenate([np.ones((len(matrix), 1)), matrix], axis=1)
         penalty = np.concatenate([[0.0], penalty])
-    targets = np.asarray(problem.data.arrays[1], np.float64)
-    scores = matrix @ np.asarray(at.whole)
+    scores, targets = matrix @ np.asarray(at.whole), np.asarray(problem.data.arrays[1], np.float64)
     matrix, penalty = matrix[:, at.free], penalty[at.free]
     second, third = problem.score_loss.second(scores, targets), problem.score_loss.third(scores, targets)
-    bent = weights * second
-    curvature, basis = np.linalg.eigh(matrix.T @ (bent[:, None] * matrix) + np.diag(penalty))
+    curvature, basis = np.linalg.eigh(matrix.T @ ((weights * second)[:, None] * matrix) + np.diag(penalty))
     along = matrix @ basis
-    skew = along.T @ ((weights * third)[:, None] * along**2)
-    means = np.diag(curvature) - basis.T @ (penalty[:, None] * basis)  # of the examples' Hessians, in this basis
     squares = along**2
+    skew = along.T @ ((weights * third)[:, None] * squares)
+    means = np.diag(curvature) - basis.T @ (penalty[:, None] * basis)  # of the examples' Hessians, in this basis
     seconds = squares.T @ ((weights * second**2)[:, None] * squares)
     return Derivatives(curvature, basis, skew, np.maximum(seconds - means**2, 0))
 
@@ -182,7 +179,7 @@ def _krylov(curve: Any, start: np.ndarray) -> np.ndarray:
 def _clients(at: LocalCoordinates) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return weights of sampled clients, their gradients at the optimum minus the mean, and their Hessians times these."""
     d, p = len(at.free), at.client_weights
-    if _is_homogeneous(at.problem):
+    if at.homogeneous:
         return np.ones(1), np.zeros((1, d)), np.zeros((1, d))
     chosen = np.arange(len(p))
     if len(p) > CLIENTS:
@@ -216,18 +213,8 @@ def _noise(at: LocalCoordinates, batch_size: int | None, seed: int) -> np.ndarra
         return at.flat(problem.gradient(x, Batch(m, rows, None, keys)))
 
     drawn = np.asarray(jax.lax.map(draw, (jnp.asarray(clients), rows, keys), batch_size=32))
-    if _is_homogeneous(problem):
+    if at.homogeneous:
         return drawn - drawn.mean(axis=0)
     unique, which = np.unique(clients, return_inverse=True)
     exact = jax.lax.map(lambda m: at.flat(problem.full_gradient(x, m)), jnp.asarray(unique))
     return drawn - np.asarray(exact)[which]
-
-
-def _is_homogeneous(problem: AbstractProblem) -> bool:
-    """Return True if there is one client, or all clients have the same examples."""
-    if problem.num_clients == 1:
-        return True
-    starts, sizes = problem.starts(), problem.sizes()
-    if not isinstance(problem, DataProblem) or starts is None or sizes is None:
-        return False
-    return bool(np.all(starts == starts[0]) and np.all(sizes == sizes[0]))

@@ -63,7 +63,7 @@ class LocalModel:
                 for _ in range(FIXED_POINT_STEPS):  # a client's own scatter also moves it away from x*
                     noise = self.noise + (moment + noise * round_map.scatter) @ self.uneven.T
                 added = round_map.noise_covariance * (noise * self.share / part)[..., None, None] + apart
-                added = round_map.take[:, None] @ added @ _transposed(round_map.take[:, None])
+                added = round_map.take[:, None] @ added @ round_map.take[:, None].mT
                 mean, variance = _repeat(length, round_map.transition, round_map.drift, added, mean, variance)
             error = np.einsum("edv,ev->ed", mean, round_map.solution) ** 2
             error = error + np.einsum("ev,edvw,ew->ed", round_map.solution, variance, round_map.solution)
@@ -93,7 +93,7 @@ class LocalModel:
         asks = np.zeros((*step.shape[:2], *keep.shape[1:]))
         with np.errstate(over="ignore", invalid="ignore"):
             for _ in range(local_steps):
-                asked = _apply(_transposed(power @ start[:, None]), np.broadcast_to(query[:, None], gains.shape))
+                asked = _apply((power @ start[:, None]).mT, np.broadcast_to(query[:, None], gains.shape))
                 asks = asks + _outer(asked) / local_steps
                 bias = (scatter * self.noise) @ self.skew.T / 2  # of the clients' mean gradient
                 bent = _apply(step, bent) + gains * bias[..., None]
@@ -135,10 +135,10 @@ def _repeat(rounds: int, transition: Any, drift: Any, added: Any, mean: Any, var
     """Return mean and variance after `rounds` rounds of V <- transition V + drift + noise of variance `added`, by doubling."""
     while rounds:
         if rounds & 1:
-            mean, variance = _apply(transition, mean) + drift, transition @ variance @ _transposed(transition) + added
+            mean, variance = _apply(transition, mean) + drift, transition @ variance @ transition.mT + added
         rounds >>= 1
         if rounds:
-            drift, added = _apply(transition, drift) + drift, transition @ added @ _transposed(transition) + added
+            drift, added = _apply(transition, drift) + drift, transition @ added @ transition.mT + added
             transition = transition @ transition
     return mean, variance
 
@@ -155,10 +155,6 @@ def _solution_weights(method: LocalMethod) -> np.ndarray:
 
 def _apply(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return (matrix @ vector[..., None])[..., 0]
-
-
-def _transposed(matrix: np.ndarray) -> np.ndarray:
-    return np.swapaxes(matrix, -1, -2)
 
 
 def _outer(vector: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ class Choice:
 
     @property
     def method(self) -> LocalMethod:
-        return self.family.build(self.parameters)
+        return self.family.row.make(self.parameters)
 
     @property
     def score(self) -> float:
@@ -59,9 +59,8 @@ class ParameterSearch:
 
     def best(self, family: Family) -> Choice:
         """Return the choice with the smallest predicted error, or with the smallest bound if nothing can be predicted."""
-        return min(
-            (self._with(family, steps) for steps in _powers_of_two(self.most_steps)), key=lambda choice: choice.rank
-        )
+        steps = sorted({2**i for i in range(self.most_steps.bit_length())} | {self.most_steps})
+        return min((self._with(family, k) for k in steps), key=lambda choice: choice.rank)
 
     def _with(self, family: Family, local_steps: int) -> Choice:
         bound = None  # for heterogeneous clients the theorems assume full participation
@@ -112,8 +111,4 @@ class ParameterSearch:
 
 def affine_method(family: Family, parameters: MethodArguments) -> LocalMethod:
     """Return the method that the local model follows: FedAvg for FedDualAvg, in the coordinates that psi leaves free."""
-    return FedAvg(client_step_size=parameters.step_size) if family in COMPOSITE else family.build(parameters)
-
-
-def _powers_of_two(most: int) -> list[int]:
-    return sorted({2**i for i in range(most.bit_length())} | {most})
+    return FedAvg(client_step_size=parameters.step_size) if family in COMPOSITE else family.row.make(parameters)

@@ -62,16 +62,18 @@ def monte_carlo_bias(
         plan = Plan.make(problem, Sampling(local_steps=int(ends[-1]), batch_size=batch_size, seed=seed), owner)
         z: Params = jax.tree.map(np.asarray, _descent(problem, client, eta, x0, ends))
         chunk = _repeats_at_once(plan, x0, len(ends), repeats)
-        moments, kept = _Moments.none(z), []
+        zero = jax.tree.map(np.zeros_like, z)
+        moments, kept = (0, zero, zero), []
         for first in range(0, repeats, chunk):
             numbers = jnp.arange(first, first + chunk, dtype=jnp.uint32)
             drawn = _sample_paths(problem, plan, client, eta, x0, ends, numbers)
             x = jax.tree.map(lambda a, left=repeats - first: np.asarray(a)[:left], drawn)
-            moments = moments.with_chunk(jax.tree.map(np.subtract, x, z))
+            moments = _with_chunk(moments, jax.tree.map(np.subtract, x, z))
             if keep_samples:
                 kept.append(x)
     samples = jax.tree.map(lambda *parts: np.swapaxes(np.concatenate(parts), 0, 1), *kept) if keep_samples else None
-    return BiasEstimate(ends, moments.mean, moments.standard_error(), samples)
+    count, mean, squares = moments
+    return BiasEstimate(ends, mean, jax.tree.map(lambda s: np.sqrt(s / (count - 1) / count), squares), samples)
 
 
 def ascending(owner: str, steps: Sequence[int]) -> np.ndarray:
@@ -82,35 +84,19 @@ def ascending(owner: str, steps: Sequence[int]) -> np.ndarray:
     return ends
 
 
-@dataclass(frozen=True)
-class _Moments:
-    """Mean and sum of squared deviations of all chunks so far."""
+def _with_chunk(moments: tuple[int, Params, Params], x: Params) -> tuple[int, Params, Params]:
+    """Number, mean and sum of squared deviations of all samples so far, with those of one more chunk."""
+    before, old_mean, old_squares = moments
+    count = len(jax.tree.leaves(x)[0])
+    total = before + count
+    mean = jax.tree.map(lambda a: a.mean(axis=0), x)
+    shift = jax.tree.map(np.subtract, mean, old_mean)
 
-    count: int
-    mean: Params
-    squares: Params
+    def squares(old: Any, a: Any, m: Any, s: Any) -> Any:
+        return old + ((a - m) ** 2).sum(axis=0) + s**2 * before * count / total
 
-    @classmethod
-    def none(cls, like: Params) -> "_Moments":
-        zero = jax.tree.map(np.zeros_like, like)
-        return cls(0, zero, zero)
-
-    def with_chunk(self, x: Params) -> "_Moments":
-        count = len(jax.tree.leaves(x)[0])
-        total = self.count + count
-        mean = jax.tree.map(lambda a: a.mean(axis=0), x)
-        shift = jax.tree.map(np.subtract, mean, self.mean)
-        squares = jax.tree.map(
-            lambda old, a, m, s: old + ((a - m) ** 2).sum(axis=0) + s**2 * self.count * count / total,
-            self.squares,
-            x,
-            mean,
-            shift,
-        )
-        return _Moments(total, jax.tree.map(lambda m, s: m + s * count / total, self.mean, shift), squares)
-
-    def standard_error(self) -> Params:
-        return jax.tree.map(lambda s: np.sqrt(s / (self.count - 1) / self.count), self.squares)
+    new_mean = jax.tree.map(lambda m, s: m + s * count / total, old_mean, shift)
+    return total, new_mean, jax.tree.map(squares, old_squares, x, mean, shift)
 
 
 def _repeats_at_once(plan: Plan, x0: Params, records: int, repeats: int) -> int:

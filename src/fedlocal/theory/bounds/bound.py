@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias, get_args
 
 from scipy.optimize import minimize_scalar
@@ -11,6 +11,7 @@ from fedlocal.util import checks
 
 Form = Literal["full", "simplified"]
 FORMS: tuple[str, ...] = get_args(Form)
+REQUIRED = ("smoothness", "noise", "distance", "strong_convexity")  # of `Constants`
 DECADES = 12  # of step sizes below the largest one that are searched for the best
 
 
@@ -36,27 +37,29 @@ class Constants:
 
     def __post_init__(self) -> None:
         checks.number("Constants", "smoothness", self.smoothness, above=0)
-        for name in ("noise", "distance", "strong_convexity"):
-            checks.number("Constants", name, getattr(self, name), at_least=0)
-        for name in OPTIONAL:
-            if getattr(self, name) is not None:
-                checks.number("Constants", name, getattr(self, name), at_least=0)
+        for name, value in vars(self).items():
+            if name in REQUIRED or value is not None:
+                checks.number("Constants", name, value, at_least=0)
 
     @property
     def divergence(self) -> float:
         """sqrt(D_h(x*, x0)); B / sqrt(2) for the Euclidean h."""
         return self.distance / math.sqrt(2) if self.mirror_distance is None else self.mirror_distance
 
+    def known(self, owner: str, name: str) -> float:
+        """A constant that a theorem needs, or a ValueError that names it."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"{owner}: constants.{name} must be a number >= 0, got None (not known)")
+        return value
 
-OPTIONAL = (
-    "heterogeneity",
-    "optimum_heterogeneity",
-    "fourth_moment",
-    "third_order",
-    "gradient_bound",
-    "gap",
-    "mirror_distance",
-)
+    def letters(self, setting: "Setting") -> tuple[float, float, float, float, int, int, int]:
+        """L, B, sigma, mu, M, K, R."""
+        own = self.smoothness, self.distance, self.noise, self.strong_convexity
+        return *own, setting.clients, setting.local_steps, setting.rounds
+
+
+OPTIONAL = tuple(field.name for field in fields(Constants) if field.name not in REQUIRED)  # None where not known
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ class Setting:
     local_steps: int  # K
 
     def __post_init__(self) -> None:
-        for name in ("clients", "rounds", "local_steps"):
-            checks.whole("Setting", name, getattr(self, name))
+        for name, value in vars(self).items():
+            checks.whole("Setting", name, value)
 
 
 @dataclass(frozen=True)
@@ -98,19 +101,16 @@ class Bound:
 BoundFn: TypeAlias = Callable[..., Bound]  # (constants, setting, step_size=None, form="full") -> Bound
 
 
-def known(owner: str, constants: Constants, name: str) -> float:
-    """A constant that a theorem needs, or a ValueError that names it."""
-    value = getattr(constants, name)
-    if value is None:
-        raise ValueError(f"{owner}: constants.{name} must be a number >= 0, got None (not known)")
-    return value
-
-
 def ratio(numerator: float, denominator: float) -> float:
     """numerator / denominator where 0 / 0 is 0 and x / 0 is infinite: the limits that the theorems mean."""
     if numerator == 0:
         return 0.0
     return math.inf if denominator == 0 else numerator / denominator
+
+
+def logged(amount: float, power: int, offset: float, argument: float) -> float:
+    """amount log^power(offset + argument); zero where the amount is, though the argument is infinite then."""
+    return amount * math.log(offset + argument) ** power if amount else 0.0
 
 
 def homogeneous(constants: Constants) -> dict[str, bool]:

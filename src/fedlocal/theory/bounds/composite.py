@@ -10,7 +10,7 @@ gradients fall like 1/M, which holds in norms that come from an inner product an
 import math
 from collections.abc import Iterable
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, is_simplified, known
+from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, is_simplified
 from fedlocal.util import checks
 
 DUAL = "FedDualAvg"
@@ -74,7 +74,7 @@ def fed_dual_avg_bounded_gradient_bound(
     owner = "fed_dual_avg_bounded_gradient_bound"
     L, sigma, B, M, K, R = _letters(owner, constants, setting)
     simplified = is_simplified(owner, step_size, form)
-    G = known(owner, constants, "gradient_bound")
+    G = constants.known(owner, "gradient_bound")
     deterministic, statistical = L * B**2 / (K * R), sigma * B / math.sqrt(M * K * R)
     drift = math.cbrt(L * B**4 * G**2 / R**2)
     if step_size is not None:
@@ -118,7 +118,7 @@ def fed_dual_avg_quadratic_bound(
     owner = "fed_dual_avg_quadratic_bound"
     L, sigma, B, M, K, R = _letters(owner, constants, setting)
     simplified = is_simplified(owner, step_size, form)
-    zeta = known(owner, constants, "heterogeneity")
+    zeta = constants.known(owner, "heterogeneity")
     deterministic, statistical = L * B**2 / (K * R), sigma * B / math.sqrt(M * K * R)
     drift, heterogeneity = math.cbrt(L * B**4 * sigma**2 / (K * R**2)), math.cbrt(L * B**4 * zeta**2 / R**2)
     if step_size is not None:
@@ -151,7 +151,7 @@ def fed_dual_avg_bounded_gradient_discrepancy_bound(constants: Constants, settin
     16.0
     """
     owner = "fed_dual_avg_bounded_gradient_discrepancy_bound"
-    G = known(owner, constants, "gradient_bound")
+    G = constants.known(owner, "gradient_bound")
     eta = checks.number(owner, "step_size", step_size, above=0)
     return 4 * eta**2 * (setting.local_steps - 1) ** 2 * G**2
 
@@ -165,7 +165,7 @@ def fed_dual_avg_quadratic_discrepancy_bound(constants: Constants, setting: Sett
     28.0
     """
     owner = "fed_dual_avg_quadratic_discrepancy_bound"
-    zeta = known(owner, constants, "heterogeneity")
+    zeta = constants.known(owner, "heterogeneity")
     eta, K = checks.number(owner, "step_size", step_size, above=0), setting.local_steps
     return 7 * eta**2 * K * constants.noise**2 + 14 * eta**2 * K**2 * zeta**2
 

@@ -13,7 +13,7 @@ K local steps, R rounds, eta step size. Terms of the bounds:
 import math
 from dataclasses import replace
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, homogeneous, is_simplified, known, ratio
+from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, homogeneous, is_simplified, logged, ratio
 
 E = math.e
 ONE, TWO = "FedAc-I", "FedAc-II"
@@ -48,7 +48,7 @@ def fed_ac_one_bound(
     >>> round(bound.value, 6), bound.step_size, bound.applies
     (0.199148, 1.0, True)
     """
-    L, mu, sigma, M, K, R = letters(constants, setting)
+    L, B, sigma, mu, M, K, R = constants.letters(setting)
     simplified = is_simplified("fed_ac_one_bound", step_size, form)
     psi = initial_potential(constants, 1 / 2)
     if step_size is not None:
@@ -61,7 +61,7 @@ def fed_ac_one_bound(
     elif simplified:
         eta, label = None, "fedac:a1(a)"
         terms = {
-            "deterministic": _decay(L, mu, K, R) * L * constants.distance**2,
+            "deterministic": _decay(L, mu, K, R) * L * B**2,
             "statistical": ratio(sigma**2, mu * M * K * R),
             "drift": ratio(L * sigma**2, mu**2 * K * R**3),
         }
@@ -115,7 +115,7 @@ def fed_ac_two_bound(
     >>> round(bound.value, 6), bound.step_size
     (1.471518, 1.0)
     """
-    L, mu, sigma, M, K, R = letters(constants, setting)
+    L, B, sigma, mu, M, K, R = constants.letters(setting)
     simplified = is_simplified("fed_ac_two_bound", step_size, form)
     phi = initial_potential(constants, 1 / 6)
     if step_size is not None:
@@ -128,7 +128,7 @@ def fed_ac_two_bound(
     elif simplified:
         eta, label = None, "fedac:a1(b)"
         terms = {
-            "deterministic": _decay(L, mu, K, R, 1 / 3) * L * constants.distance**2,
+            "deterministic": _decay(L, mu, K, R, 1 / 3) * L * B**2,
             "statistical": ratio(sigma**2, mu * M * K * R),
             "drift": ratio(L**2 * sigma**2, mu**3 * K * R**4),
         }
@@ -168,9 +168,9 @@ def fed_ac_two_third_order_bound(
     [1.16e-07, 0.01, 0.0]
     """
     owner = "fed_ac_two_third_order_bound"
-    L, mu, _, M, K, R = letters(constants, setting)
+    L, B, _, mu, M, K, R = constants.letters(setting)
     simplified = is_simplified(owner, step_size, form)
-    sigma, Q = known(owner, constants, "fourth_moment"), known(owner, constants, "third_order")
+    sigma, Q = constants.known(owner, "fourth_moment"), constants.known(owner, "third_order")
     phi = initial_potential(constants, 1 / 6)
     conditions = {}
     if step_size is not None:
@@ -185,7 +185,7 @@ def fed_ac_two_third_order_bound(
         eta, label = None, "fedacii:a2"
         conditions = {"R >= sqrt(L/mu)": mu * R**2 >= L}
         terms = {
-            "deterministic": _decay(L, mu, K, R, 1 / 3) * 2 * L * constants.distance**2,
+            "deterministic": _decay(L, mu, K, R, 1 / 3) * 2 * L * B**2,
             "statistical": ratio(sigma**2, mu * M * K * R),
             "third_order": ratio(Q**2 * sigma**4, mu**5 * K**2 * R**8),
         }
@@ -203,12 +203,6 @@ def fed_ac_two_third_order_bound(
     return Bound(label, TWO, POTENTIAL_TWO, terms, eta, strongly_convex(constants, eta) | conditions)
 
 
-def letters(constants: Constants, setting: Setting) -> tuple[float, float, float, int, int, int]:
-    """L, mu, sigma, M, K, R."""
-    known_of_problem = constants.smoothness, constants.strong_convexity, constants.noise
-    return *known_of_problem, setting.clients, setting.local_steps, setting.rounds
-
-
 def strongly_convex(constants: Constants, step_size: float | None) -> dict[str, bool]:
     """What every theorem for strongly convex objectives asks for."""
     allowed = step_size is None or step_size <= 1 / constants.smoothness
@@ -218,8 +212,3 @@ def strongly_convex(constants: Constants, step_size: float | None) -> dict[str, 
 def _decay(L: float, mu: float, K: int, R: int, rate: float = 1.0) -> float:
     """exp(-rate max(mu K R / L, sqrt(mu K / L) R)): what the largest step size leaves of the initial potential."""
     return math.exp(-rate * max(mu * K / L, math.sqrt(mu * K / L)) * R)
-
-
-def logged(amount: float, power: int, offset: float, argument: float) -> float:
-    """amount log^power(offset + argument); zero where the amount is, though the argument is infinite then."""
-    return amount * math.log(offset + argument) ** power if amount else 0.0

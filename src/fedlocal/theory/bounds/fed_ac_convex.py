@@ -5,8 +5,8 @@ Letters as in `fed_ac_bounds`; lam (lambda) is the l2 augmentation.
 
 import math
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, homogeneous, is_simplified, known, ratio
-from fedlocal.theory.bounds.fed_ac import ONE, SUBOPTIMALITY, TWO, E, letters, logged
+from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, homogeneous, is_simplified, logged, ratio
+from fedlocal.theory.bounds.fed_ac import ONE, SUBOPTIMALITY, TWO, E
 from fedlocal.util import checks
 
 
@@ -36,7 +36,7 @@ def fed_ac_one_convex_bound(
     (0.001, 0.001)
     """
     owner = "fed_ac_one_convex_bound"
-    L, _, sigma, M, K, R = letters(constants, setting)
+    L, _, sigma, _, M, K, R = constants.letters(setting)
     simplified = is_simplified(owner, step_size, form)
     B = checks.number(owner, "constants.distance", constants.distance, above=0)
     statistical, drift = sigma * B / math.sqrt(M * K * R), math.cbrt(L * sigma**2 * B**4 / K) / R
@@ -95,7 +95,7 @@ def fed_ac_two_convex_bound(
     0.5
     """
     owner = "fed_ac_two_convex_bound"
-    L, _, sigma, M, K, R = letters(constants, setting)
+    L, _, sigma, _, M, K, R = constants.letters(setting)
     simplified = is_simplified(owner, step_size, form)
     B = checks.number(owner, "constants.distance", constants.distance, above=0)
     statistical, drift = sigma * B / math.sqrt(M * K * R), math.sqrt(L * sigma * B**3) / (K**0.25 * R)
@@ -156,9 +156,9 @@ def fed_ac_two_third_order_convex_bound(
     [0.001953125, 0.353553391, 0.125, 0.25]
     """
     owner = "fed_ac_two_third_order_convex_bound"
-    L, _, _, M, K, R = letters(constants, setting)
+    L, _, _, _, M, K, R = constants.letters(setting)
     simplified = is_simplified(owner, step_size, form)
-    sigma, Q = known(owner, constants, "fourth_moment"), known(owner, constants, "third_order")
+    sigma, Q = constants.known(owner, "fourth_moment"), constants.known(owner, "third_order")
     B = checks.number(owner, "constants.distance", constants.distance, above=0)
     statistical, acceleration = sigma * B / math.sqrt(M * K * R), math.cbrt(L * sigma**2 * B**4 / (M * K)) / R
     third_order, deterministic = math.cbrt(Q * sigma**2 * B**5 / (K * R**4)), L * B**2 / (K * R**2)

@@ -6,7 +6,7 @@ R rounds, eta step size; gamma is the step size of FedAc's main sequence, betwee
 
 import math
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Setting, known
+from fedlocal.theory.bounds.bound import Bound, Constants, Setting
 from fedlocal.theory.bounds.fed_ac import ONE, POTENTIAL_ONE, POTENTIAL_TWO, TWO, initial_potential, strongly_convex
 from fedlocal.util import checks
 
@@ -77,7 +77,7 @@ def fed_ac_two_third_order_discrepancy_bound(
     owner = "fed_ac_two_third_order_discrepancy_bound"
     eta, gamma, mu = _steps(owner, constants, setting, step_size, gamma)
     K = setting.local_steps
-    sigma, Q = known(owner, constants, "fourth_moment"), known(owner, constants, "third_order")
+    sigma, Q = constants.known(owner, "fourth_moment"), constants.known(owner, "third_order")
     growth = 1.0 if gamma == eta else _grown(gamma**2 * mu / eta, 4 * K)
     return 44 * eta**4 * Q**2 * K**2 * sigma**4 * growth
 

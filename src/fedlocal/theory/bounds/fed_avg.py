@@ -4,20 +4,18 @@ import math
 from dataclasses import replace
 
 from fedlocal.theory.bounds.bound import (
-    FORMS,
     Bound,
     Constants,
     Form,
     Setting,
     homogeneous,
     is_simplified,
-    known,
+    logged,
     ratio,
     smallest,
 )
 from fedlocal.theory.bounds.fed_avg_stability import client_discrepancy_bound, fourth_order_discrepancy_bound
 from fedlocal.theory.bounds.minibatch import single_client_sgd_bound
-from fedlocal.util import checks
 
 AVERAGE_ERROR = "E mean_(r,k) F(x_mean^(r,k)) - F*"
 WEIGHTED_ERROR = "E F(x_hat) - F*"
@@ -44,9 +42,8 @@ def fed_avg_convex_bound(
     0.0625
     """
     owner = "fed_avg_convex_bound"
-    M, R, K = setting.clients, setting.rounds, setting.local_steps
-    L, B, sigma = constants.smoothness, constants.distance, constants.noise
-    zeta = known(owner, constants, "heterogeneity")
+    L, B, sigma, _, M, K, R = constants.letters(setting)
+    zeta = constants.known(owner, "heterogeneity")
     label = "thm:fedavg:2o:ub"
     if is_simplified(owner, step_size, form):
         terms = {
@@ -56,13 +53,12 @@ def fed_avg_convex_bound(
             "heterogeneity": (L * zeta**2 * B**4 / R**2) ** (1 / 3),
         }
         return Bound(label, "FedAvg", AVERAGE_ERROR, terms, None, {})
-    chosen = min(
+    eta = step_size or min(
         1 / (4 * L),
         ratio(math.sqrt(M) * B, math.sqrt(K * R) * sigma),
         ratio(B**2, K**2 * R * L * sigma**2) ** (1 / 3),
         ratio(B**2, K**3 * R * L * zeta**2) ** (1 / 3),
     )
-    eta = chosen if step_size is None else step_size
     apart = client_discrepancy_bound(constants, setting, eta)
     terms = {
         "deterministic": ratio(B**2, 2 * eta * K * R),
@@ -85,8 +81,7 @@ def comprehensive_bound(constants: Constants, setting: Setting, form: Form = "fu
     >>> dict(comprehensive_bound(constants, Setting(clients=4, rounds=4, local_steps=8)).terms)
     {'start': 0.5}
     """
-    checks.choice("comprehensive_bound", "form", form, FORMS)
-    half = 1.0 if form == "simplified" else 0.5
+    half = 1.0 if is_simplified("comprehensive_bound", None, form) else 0.5
     stay = {"start": half * constants.smoothness * constants.distance**2}
     options = [
         Bound("", "", "", stay, 0.0, {}),
@@ -117,9 +112,8 @@ def fed_avg_third_order_bound(
     0.1875
     """
     owner = "fed_avg_third_order_bound"
-    M, R, K = setting.clients, setting.rounds, setting.local_steps
-    L, B, sigma = constants.smoothness, constants.distance, constants.noise
-    Q, s = known(owner, constants, "third_order"), known(owner, constants, "fourth_moment")
+    L, B, sigma, _, M, K, R = constants.letters(setting)
+    Q, s = constants.known(owner, "third_order"), constants.known(owner, "fourth_moment")
     label = "thm:fedavg:3o:ub"
     if is_simplified(owner, step_size, form):
         terms = {
@@ -128,12 +122,11 @@ def fed_avg_third_order_bound(
             "drift": (Q * s**2 * B**5 / (K * R**2)) ** (1 / 3),
         }
         return Bound(label, "FedAvg", WEIGHTED_ERROR, terms, None, homogeneous(constants))
-    chosen = min(
+    eta = step_size or min(
         1 / (2 * L),
         ratio(math.sqrt(M) * B, math.sqrt(K * R) * sigma),
         ratio(B, K**2 * R * Q * s**2) ** (1 / 3),
     )
-    eta = chosen if step_size is None else step_size
     terms = {
         "deterministic": ratio(3 * B**2, eta * K * R),
         "statistical": eta * sigma**2 / M,
@@ -162,8 +155,7 @@ def fed_avg_strongly_convex_bound(
     if not is_simplified(owner, step_size, form):
         asked = f"form {form!r}" if step_size is None else f"step_size {step_size}"
         raise ValueError(f"{owner}: form must be 'simplified' without a step_size, the text gives no more; got {asked}")
-    M, R, K = setting.clients, setting.rounds, setting.local_steps
-    L, B, sigma, mu = constants.smoothness, constants.distance, constants.noise, constants.strong_convexity
+    L, B, sigma, mu, M, K, R = constants.letters(setting)
     terms = {
         "deterministic": math.exp(-mu * K * R / L) * L * B**2,
         "statistical": ratio(sigma**2, mu * M * K * R),
@@ -195,9 +187,8 @@ def fed_avg_strongly_convex_third_order_bound(
     2.943036
     """
     owner = "fed_avg_strongly_convex_third_order_bound"
-    M, R, K = setting.clients, setting.rounds, setting.local_steps
-    L, B, sigma, mu = constants.smoothness, constants.distance, constants.noise, constants.strong_convexity
-    Q, s = known(owner, constants, "third_order"), known(owner, constants, "fourth_moment")
+    L, B, sigma, mu, M, K, R = constants.letters(setting)
+    Q, s = constants.known(owner, "third_order"), constants.known(owner, "fourth_moment")
     measure = "E F(x_hat) - F* + mu/2 ||x^(R,0) - x*||^2"
     conditions = {"mu > 0": mu > 0} | homogeneous(constants)
     if step_size is not None:
@@ -221,8 +212,8 @@ def fed_avg_strongly_convex_third_order_bound(
     b = ratio(mu**6 * K**3 * R**5 * B**2, Q**2 * s**4)
     eta = min(1 / (4 * L), ratio(2 * math.log(math.e + min(a, b)), mu * K * R))
     terms = parts | {
-        "statistical": _times_log(3 * parts["statistical"], a, 1),
-        "drift": _times_log(3073 * parts["drift"], b, 4),
+        "statistical": logged(3 * parts["statistical"], 1, math.e, a),
+        "drift": logged(3073 * parts["drift"], 4, math.e, b),
     }
     return Bound("fedavg:a2:full", "FedAvg", measure, terms, eta, {"step_size <= 1/(4 L)": True} | conditions)
 
@@ -248,17 +239,14 @@ def fed_avg_non_convex_bound(
     >>> fed_avg_non_convex_bound(constants, Setting(clients=4, rounds=4, local_steps=8)).value
     0.125
     """
-    owner, L = "fed_avg_non_convex_bound", constants.smoothness
-    R, K = setting.rounds, setting.local_steps
-    gap, G = known(owner, constants, "gap"), known(owner, constants, "gradient_bound")
-    label, conditions = "thm:fedavg:ncvx:2o", homogeneous(constants)
+    owner = "fed_avg_non_convex_bound"
+    L, _, _, _, _, K, R = constants.letters(setting)
+    gap, G = constants.known(owner, "gap"), constants.known(owner, "gradient_bound")
     if is_simplified(owner, step_size, form):
-        terms = _stationary_rates(constants, setting, gap, G) | {"drift": (L * G * gap / R) ** (2 / 3)}
-        return Bound(label, "FedAvg", GRADIENT, terms, None, conditions)
-    chosen = min(_stationary_step(constants, setting, gap), ratio(gap, K**3 * R * L**2 * G**2) ** (1 / 3))
-    eta = chosen if step_size is None else step_size
-    terms = _stationary(constants, setting, gap, eta) | {"drift": 8 * L**2 * eta**2 * G**2 * K**2}
-    return Bound(label, "FedAvg", GRADIENT, terms, eta, {"step_size <= 1/L": eta <= 1 / L} | conditions)
+        return _stationary("thm:fedavg:ncvx:2o", constants, setting, None, (L * G * gap / R) ** (2 / 3))
+    candidate = ratio(gap, K**3 * R * L**2 * G**2) ** (1 / 3)
+    eta = step_size or min(_stationary_step(constants, setting, gap), candidate)
+    return _stationary("thm:fedavg:ncvx:2o", constants, setting, eta, 8 * L**2 * eta**2 * G**2 * K**2)
 
 
 def fed_avg_non_convex_third_order_bound(
@@ -281,43 +269,32 @@ def fed_avg_non_convex_third_order_bound(
     >>> fed_avg_non_convex_third_order_bound(constants, Setting(clients=4, rounds=4, local_steps=8)).value
     0.125
     """
-    owner, L = "fed_avg_non_convex_third_order_bound", constants.smoothness
-    R, K = setting.rounds, setting.local_steps
-    gap, G = known(owner, constants, "gap"), known(owner, constants, "gradient_bound")
-    Q = known(owner, constants, "third_order")
-    label, conditions = "thm:fedavg:ncvx:3o", homogeneous(constants)
+    owner, R, K = "fed_avg_non_convex_third_order_bound", setting.rounds, setting.local_steps
+    gap, G, Q = (constants.known(owner, name) for name in ("gap", "gradient_bound", "third_order"))
     if is_simplified(owner, step_size, form):
-        terms = _stationary_rates(constants, setting, gap, G) | {"drift": (Q * G**2 * gap**2 / R**2) ** (2 / 5)}
-        return Bound(label, "FedAvg", GRADIENT, terms, None, conditions)
-    chosen = min(_stationary_step(constants, setting, gap), ratio(gap, K**5 * R * Q**2 * G**4) ** (1 / 5))
-    eta = chosen if step_size is None else step_size
-    terms = _stationary(constants, setting, gap, eta) | {"drift": 8 * Q**2 * eta**4 * G**4 * K**4}
-    return Bound(label, "FedAvg", GRADIENT, terms, eta, {"step_size <= 1/L": eta <= 1 / L} | conditions)
+        return _stationary("thm:fedavg:ncvx:3o", constants, setting, None, (Q * G**2 * gap**2 / R**2) ** (2 / 5))
+    candidate = ratio(gap, K**5 * R * Q**2 * G**4) ** (1 / 5)
+    eta = step_size or min(_stationary_step(constants, setting, gap), candidate)
+    return _stationary("thm:fedavg:ncvx:3o", constants, setting, eta, 8 * Q**2 * eta**4 * G**4 * K**4)
 
 
-def _stationary(constants: Constants, setting: Setting, gap: float, eta: float) -> dict[str, float]:
-    """Synchronised SGD on non-convex F: 2 Delta/(eta K R) and L eta sigma^2/M."""
-    return {
-        "deterministic": ratio(2 * gap, eta * setting.local_steps * setting.rounds),
-        "statistical": constants.smoothness * eta * constants.noise**2 / setting.clients,
-    }
+def _stationary(label: str, constants: Constants, setting: Setting, eta: float | None, drift: float) -> Bound:
+    """Synchronised SGD on non-convex F, and the drift.
+
+    2 Delta/(eta K R) + L eta sigma^2/M, or without eta L Delta/(K R) + G sqrt(L Delta)/sqrt(M K R).
+    """
+    L, _, sigma, _, M, K, R = constants.letters(setting)
+    gap, G = constants.known(label, "gap"), constants.known(label, "gradient_bound")
+    if eta is None:
+        terms = {"deterministic": L * gap / (K * R), "statistical": G * math.sqrt(L * gap / (M * K * R))}
+        conditions = {}
+    else:
+        terms = {"deterministic": ratio(2 * gap, eta * K * R), "statistical": L * eta * sigma**2 / M}
+        conditions = {"step_size <= 1/L": eta <= 1 / L}
+    return Bound(label, "FedAvg", GRADIENT, terms | {"drift": drift}, eta, conditions | homogeneous(constants))
 
 
 def _stationary_step(constants: Constants, setting: Setting, gap: float) -> float:
     """min{1/L, sqrt(Delta M)/(sigma sqrt(L K R))}."""
     L, steps = constants.smoothness, setting.local_steps * setting.rounds
     return min(1 / L, ratio(math.sqrt(gap * setting.clients), constants.noise * math.sqrt(L * steps)))
-
-
-def _stationary_rates(constants: Constants, setting: Setting, gap: float, G: float) -> dict[str, float]:
-    """L Delta/(K R) and G sqrt(L Delta)/sqrt(M K R)."""
-    L, steps = constants.smoothness, setting.local_steps * setting.rounds
-    return {
-        "deterministic": L * gap / steps,
-        "statistical": G * math.sqrt(L * gap / (setting.clients * steps)),
-    }
-
-
-def _times_log(factor: float, argument: float, power: int) -> float:
-    """factor log^power(e + argument), zero for a zero factor however large the argument."""
-    return 0.0 if factor == 0 else factor * math.log(math.e + argument) ** power

@@ -1,6 +1,6 @@
 """How far FedAvg's clients walk apart within a round, and what that costs: the lemmas behind the bounds of FedAvg."""
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Setting, homogeneous, known
+from fedlocal.theory.bounds.bound import Bound, Constants, Setting, homogeneous
 from fedlocal.util import checks
 
 
@@ -18,7 +18,7 @@ def client_discrepancy_bound(constants: Constants, setting: Setting, step_size: 
     """
     owner = "client_discrepancy_bound"
     eta, K = checks.number(owner, "step_size", step_size, at_least=0), setting.local_steps
-    zeta = known(owner, constants, "heterogeneity")
+    zeta = constants.known(owner, "heterogeneity")
     terms = {"drift": 4 * K * eta**2 * constants.noise**2, "heterogeneity": 18 * K**2 * eta**2 * zeta**2}
     conditions = {"step_size <= 1/(4 L)": eta <= 1 / (4 * constants.smoothness)}
     return Bound("lem:fedavg:2o:ub:2", "FedAvg", "E ||x_m^(r,k) - x_mean^(r,k)||^2", terms, eta, conditions)
@@ -41,7 +41,7 @@ def fourth_order_discrepancy_bound(constants: Constants, setting: Setting, step_
     """
     owner = "fourth_order_discrepancy_bound"
     eta, K = checks.number(owner, "step_size", step_size, at_least=0), setting.local_steps
-    terms = {"drift": 192 * eta**4 * K**2 * known(owner, constants, "fourth_moment") ** 4}
+    terms = {"drift": 192 * eta**4 * K**2 * constants.known(owner, "fourth_moment") ** 4}
     conditions = {"step_size <= 2/L": eta <= 2 / constants.smoothness} | homogeneous(constants)
     measure = "E mean_m ||x_m^(r,k) - x_mean^(r,k)||^4"
     return Bound("fedavg:a2:stab:main", "FedAvg", measure, terms, eta, conditions)

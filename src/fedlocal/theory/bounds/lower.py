@@ -2,7 +2,7 @@
 
 import math
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Setting, known
+from fedlocal.theory.bounds.bound import Bound, Constants, Setting
 from fedlocal.util import checks
 
 
@@ -24,14 +24,10 @@ def fed_avg_lower_bound(constants: Constants, setting: Setting) -> Bound:
     >>> dict(fed_avg_lower_bound(constants, Setting(clients=4, rounds=4, local_steps=8)).terms)
     {'deterministic': 0.0625, 'statistical': 0.0, 'drift': 0.0}
     """
-    M, R, K = setting.clients, setting.rounds, setting.local_steps
-    L, B, sigma = constants.smoothness, constants.distance, constants.noise
-    inner = {
-        "statistical": sigma * B / math.sqrt(M * K * R),
-        "drift": _drift(constants, setting),
-    }
+    L, B, sigma, _, M, K, R = constants.letters(setting)
+    inner = {"statistical": sigma * B / math.sqrt(M * K * R), "drift": _drift(constants, setting)}
     label, conditions = "thm:fedavg:lb:homo", {"local_steps >= 2": K >= 2}
-    zeta = known("fed_avg_lower_bound", constants, "optimum_heterogeneity")
+    zeta = constants.known("fed_avg_lower_bound", "optimum_heterogeneity")
     if zeta > 0:
         inner["heterogeneity"] = _heterogeneity(constants, setting, zeta)
         label, conditions = "thm:fedavg:lb:hetero", conditions | {"clients even": M % 2 == 0}
@@ -55,7 +51,7 @@ def lower_bound_curvature(constants: Constants, setting: Setting) -> float:
     """
     owner = "lower_bound_curvature"
     checks.number(owner, "constants.distance", constants.distance, above=0)
-    zeta = known(owner, constants, "optimum_heterogeneity")
+    zeta = constants.known(owner, "optimum_heterogeneity")
     start = constants.smoothness * constants.distance**2
     largest = max(
         min(_drift(constants, setting), start),
@@ -67,8 +63,7 @@ def lower_bound_curvature(constants: Constants, setting: Setting) -> float:
 
 def _drift(constants: Constants, setting: Setting) -> float:
     """min{sigma B/sqrt(K R), L^(1/3) sigma^(2/3) B^(4/3)/(K^(1/3) R^(2/3))}."""
-    L, B, sigma = constants.smoothness, constants.distance, constants.noise
-    R, K = setting.rounds, setting.local_steps
+    L, B, sigma, _, _, K, R = constants.letters(setting)
     return min(sigma * B / math.sqrt(K * R), (L * sigma**2 * B**4 / (K * R**2)) ** (1 / 3))
 
 

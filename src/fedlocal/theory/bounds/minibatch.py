@@ -66,8 +66,9 @@ def best_of_two(constants: Constants, setting: Setting, step_size: float | None 
     >>> best_of_two(constants, Setting(clients=1000, rounds=10, local_steps=1000), form="simplified").method
     'MinibatchSGD'
     """
-    both = [bound(constants, setting, step_size, form) for bound in (minibatch_sgd_bound, single_client_sgd_bound)]
-    return smallest(both)
+    return smallest(
+        [bound(constants, setting, step_size, form) for bound in (minibatch_sgd_bound, single_client_sgd_bound)]
+    )
 
 
 def _sgd(
@@ -77,7 +78,6 @@ def _sgd(
     L, B, sigma = constants.smoothness, constants.distance, constants.noise
     if simplified:
         return {"deterministic": L * B**2 / steps, "statistical": sigma * B / math.sqrt(batch * steps)}, None, {}
-    chosen = min(1 / (4 * L), ratio(math.sqrt(batch) * B, math.sqrt(steps) * sigma))
-    eta = chosen if step_size is None else step_size
+    eta = step_size or min(1 / (4 * L), ratio(math.sqrt(batch) * B, math.sqrt(steps) * sigma))
     terms = {"deterministic": ratio(B**2, 2 * eta * steps), "statistical": eta * sigma**2 / batch}
     return terms, eta, {"step_size <= 1/(4 L)": eta <= 1 / (4 * L)}

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import pandas as pd
 from scipy.optimize import root_scalar
 
-from fedlocal.theory.bounds.bound import Constants, Setting, known
+from fedlocal.theory.bounds.bound import Constants, Setting
 from fedlocal.util import checks
 
 HALF, THIRD = Fraction(1, 2), Fraction(1, 3)
@@ -91,12 +91,7 @@ def rates(constants: Constants | None = None, setting: Setting | None = None) ->
     rows = []
     for rate in RATES:
         overhead = tuple(term.exponents() for one in rate.overhead() for term in one)
-        columns: dict[str, Any] = {
-            "table": rate.table,
-            "assumption": rate.assumption,
-            "method": rate.method,
-            "side": rate.side,
-        }
+        columns: dict[str, Any] = {name: getattr(rate, name) for name in ("table", "assumption", "method", "side")}
         columns |= {"rate": str(rate), "reference": rate.reference, "overhead": overhead}
         if constants is not None and setting is not None:
             columns["value"] = _value(rate, constants, setting)
@@ -127,7 +122,7 @@ def rounds_for_linear_speedup(method: SpeedupMethod, constants: Constants, clien
     kind = constants.strong_convexity > 0, constants.third_order is not None
     rate = next(row for row in CONVERGENCE if (row.strongly_convex, row.third_order) == kind and row.method == method)
     if rate.third_order:
-        known(owner, constants, "fourth_moment")
+        constants.known(owner, "fourth_moment")
     letters |= _constants(rate, constants)
 
     def excess(log_rounds: float) -> float:
@@ -190,20 +185,14 @@ SPREAD_OR_START = (*_one("heterogeneity", L=1, B=2, R=-1), *SPREAD_AT_OPTIMUM)
 
 FIRST, SECOND = "table:complexity", "tab:conv:rate"
 KHALED, ICML, NEURIPS = "Khaled et al. 2020", "Woodworth et al. 2020a", "Woodworth et al. 2020b"
+AVG = (DESCENT, AVERAGE, AVG_DRIFT)
 HOMOGENEOUS, HETEROGENEOUS = "convex, homogeneous", "convex, heterogeneous"
 
 COMPLEXITY = (
-    Rate(FIRST, HOMOGENEOUS, "FedAvg", "upper", (DESCENT, AVERAGE, AVG_DRIFT), KHALED),
-    Rate(FIRST, HETEROGENEOUS, "FedAvg", "upper", (DESCENT, AVERAGE, AVG_DRIFT, SPREAD), f"{KHALED}, {NEURIPS}"),
-    Rate(FIRST, HOMOGENEOUS, "FedAvg", "lower", (DESCENT, AVERAGE, AVG_DRIFT), "thm:fedavg:lb:homo"),
-    Rate(
-        FIRST,
-        HETEROGENEOUS,
-        "FedAvg",
-        "lower",
-        (DESCENT, AVERAGE, AVG_DRIFT, SPREAD_AT_OPTIMUM),
-        "thm:fedavg:lb:hetero",
-    ),
+    Rate(FIRST, HOMOGENEOUS, "FedAvg", "upper", AVG, KHALED),
+    Rate(FIRST, HETEROGENEOUS, "FedAvg", "upper", (*AVG, SPREAD), f"{KHALED}, {NEURIPS}"),
+    Rate(FIRST, HOMOGENEOUS, "FedAvg", "lower", AVG, "thm:fedavg:lb:homo"),
+    Rate(FIRST, HETEROGENEOUS, "FedAvg", "lower", (*AVG, SPREAD_AT_OPTIMUM), "thm:fedavg:lb:hetero"),
     Rate(FIRST, HOMOGENEOUS, "FedAvg", "lower", (AVERAGE, OLD_DRIFT), ICML),
     Rate(FIRST, HETEROGENEOUS, "FedAvg", "lower", (AVERAGE, OLD_DRIFT, SPREAD_OR_START), NEURIPS),
 )
@@ -230,7 +219,7 @@ CONVERGENCE = (
     _row("second-order, mu > 0", "FedAc", "fedac:a1", EXACT, SC_ONE + SC_TWO),
     _row("third-order, mu > 0", "FedAvg", "fedavg:a2", EXACT, SC_AVG_THIRD),
     _row("third-order, mu > 0", "FedAc", "fedacii:a2", EXACT, SC_TWO_THIRD),
-    _row("second-order, mu = 0", "FedAvg", f"thm:fedavg:2o:ub, {ICML}", DESCENT, AVERAGE, AVG_DRIFT),
+    _row("second-order, mu = 0", "FedAvg", f"thm:fedavg:2o:ub, {ICML}", *AVG),
     _row("second-order, mu = 0", "FedAc", "fedaci:a1:gcvx, fedacii:a1:gcvx", ACCELERATED, AVERAGE, ONE + TWO),
     _row("third-order, mu = 0", "FedAvg", "thm:fedavg:3o:ub", DESCENT, AVERAGE, AVG_THIRD),
     _row("third-order, mu = 0", "FedAc", "fedacii:a2:gcvx", ACCELERATED, AVERAGE, TWO_NOISE, TWO_THIRD),

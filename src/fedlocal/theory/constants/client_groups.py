@@ -53,18 +53,13 @@ def sample_groups(groups: Sequence[ClientGroup], count: int, rng: np.random.Gene
     return [groups[i] for i in rng.choice(len(groups), count, replace=False)]
 
 
-def gradient_norms(problem: AbstractProblem, groups: Sequence[ClientGroup], x: Params) -> np.ndarray:
-    """Return ||grad F_m(x)|| of each group."""
-    x = jax.tree.map(jnp.asarray, x)
-    return np.asarray(_norms(problem, x, jax.tree.map(jnp.zeros_like, x), _clients(groups)))
-
-
-def distances_from_mean(
-    problem: AbstractProblem, p: np.ndarray, groups: Sequence[ClientGroup], x: Params
+def gradient_norms(
+    problem: AbstractProblem, groups: Sequence[ClientGroup], x: Params, p: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return ||grad F_m(x) - grad F(x)|| of each group."""
+    """Return ||grad F_m(x)|| of each group, or ||grad F_m(x) - grad F(x)|| with the clients' weights p in F."""
     x = jax.tree.map(jnp.asarray, x)
-    return np.asarray(_norms(problem, x, _gradient(smooth_part_of(problem, p), x), _clients(groups)))
+    center = jax.tree.map(jnp.zeros_like, x) if p is None else _gradient(smooth_part_of(problem, p), x)
+    return np.asarray(_norms(problem, x, center, jnp.asarray([g.client for g in groups])))
 
 
 @eqx.filter_jit
@@ -75,10 +70,6 @@ def _norms(problem: AbstractProblem, x: Params, center: Params, clients: jax.Arr
 @eqx.filter_jit
 def _gradient(smooth: SmoothPart, x: Params) -> Params:
     return smooth.value_and_gradient(x)[1]
-
-
-def _clients(groups: Sequence[ClientGroup]) -> jax.Array:
-    return jnp.asarray([g.client for g in groups])
 
 
 def batch_moments(variance: float, fourth: float, batch_size: int | None) -> tuple[float, float]:

@@ -19,13 +19,7 @@ from fedlocal.theory.constants.gradient_samples import GradientSampler
 from fedlocal.theory.constants.linear import linear_constants
 from fedlocal.theory.constants.linear_model import MODELS
 from fedlocal.theory.constants.optimum import endpoint_constants, solve_endpoints
-from fedlocal.theory.constants.oracle import (
-    is_piecewise,
-    is_quadratic,
-    oracle_noise,
-    piecewise_constants,
-    quadratics_constants,
-)
+from fedlocal.theory.constants.oracle import oracle_constants, oracle_noise
 from fedlocal.theory.constants.types import FULL, HOMOGENEOUS, ConstantValue, EstimationTask, ProblemConstants, Region
 from fedlocal.util import checks
 
@@ -138,17 +132,20 @@ def estimate(
     with jax.enable_x64(True):
         x0 = point("estimate", "x0", problem, problem.init(jax.random.key(seed)) if x0 is None else x0)
         endpoints = solve_endpoints(problem, regularizer, weights, x0)
-        region = Region(
-            endpoints.x, 2 * endpoints.distance if radius is None else radius, _largest_norm(regularizer, endpoints.x)
-        )
-        task = EstimationTask(problem, p, region, _path(x0, endpoints.x), batch_size, np.random.default_rng(seed))
-        result = _find(task)
+        ball = 2 * endpoints.distance if radius is None else radius
+        region = Region(endpoints.x, ball, _largest_norm(regularizer, endpoints.x))
+        steps = np.linspace(0, 1, PATH)
+        path = [jax.tree.map(lambda a, b, t=t: jnp.asarray((1 - t) * a + t * b), x0, endpoints.x) for t in steps]
+        task = EstimationTask(problem, p, region, path, batch_size, np.random.default_rng(seed))
+        linear = isinstance(problem, MODELS)
+        result = linear_constants(task) if linear else oracle_constants(task) or sampled_constants(task)
         found = result.found | endpoint_constants(problem, p, regularizer, mirror_map, x0, endpoints)
-    notes = [*endpoints.warnings, *result.warnings, *_missing(found)]
+    missing = [name for name, each in found.items() if each.value is None and name != "mirror_distance"]
+    missing += ["mirror_distance"] if found["mirror_distance"].how.startswith("infinite") else []
+    notes = [*endpoints.warnings, *result.warnings, *(f"{name} is None: {found[name].how}" for name in missing)]
     fixed = {name: found[name].value for name in ("distance", "optimum_heterogeneity", "gap", "mirror_distance")}
-    constants = Constants(**{name: found[name].value for name in LETTERS})  # pyright: ignore[reportArgumentType]
     return Estimate(
-        constants=constants,
+        constants=Constants(**{name: found[name].value for name in LETTERS}),  # pyright: ignore[reportArgumentType]
         local=Constants(**result.local, **fixed),  # pyright: ignore[reportArgumentType]
         how={name: found[name].how for name in LETTERS},
         certified={name: found[name].certified for name in LETTERS},
@@ -157,27 +154,6 @@ def estimate(
         solution=endpoints.x,
         radius=region.radius,
     )
-
-
-def _find(task: EstimationTask) -> ProblemConstants:
-    """Compute the constants by a formula for this kind of problem if there is one, else by sampling."""
-    if isinstance(task.problem, MODELS):
-        return linear_constants(task)
-    if is_quadratic(task.problem):
-        return quadratics_constants(task)
-    return piecewise_constants(task) if is_piecewise(task.problem) else sampled_constants(task)
-
-
-def _missing(found: dict[str, ConstantValue]) -> list[str]:
-    """Return one warning for each constant that is unknown or infinite."""
-    absent = [name for name, each in found.items() if each.value is None and name != "mirror_distance"]
-    infinite = [] if not found["mirror_distance"].how.startswith("infinite") else ["mirror_distance"]
-    return [f"{name} is None: {found[name].how}" for name in (*absent, *infinite)]
-
-
-def _path(x0: Params, x: Params) -> list[Params]:
-    steps = np.linspace(0, 1, PATH)
-    return [jax.tree.map(lambda a, b, t=t: jnp.asarray((1 - t) * a + t * b), x0, x) for t in steps]
 
 
 def _largest_norm(psi: Regularizer | None, x: Params) -> float:

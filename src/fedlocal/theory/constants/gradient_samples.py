@@ -1,7 +1,6 @@
 """GradientSampler: estimates constants at a point from stochastic gradients of sampled clients."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +15,6 @@ from fedlocal.problems.data_problem import DataProblem, cast_like
 from fedlocal.theory.constants.client_groups import (
     ClientGroup,
     batch_moments,
-    distances_from_mean,
     gradient_norms,
     group_clients,
     sample_groups,
@@ -57,7 +55,7 @@ class GradientSampler:
         norms = [float(s[2]) for s in spreads]
         if self.batch_size is None:
             norms = gradient_norms(self.problem, self.groups, x)
-        apart = distances_from_mean(self.problem, self.p, self.every, x) if len(self.every) > 1 else [0.0]
+        apart = gradient_norms(self.problem, self.every, x, self.p) if len(self.every) > 1 else [0.0]
         return {
             "smoothness": max(float(b[0]) for b in bends),
             "third_order": max(float(b[1]) for b in bends),
@@ -91,7 +89,7 @@ def _hessian_norms(problem: AbstractProblem, x: Params, client: jax.Array, v: Pa
 
     def bend(
         v: Params,
-    ) -> Params:  # the Hessian's change along v, times v: a symmetric form is largest at equal arguments
+    ) -> Params:  # the Hessian's change along v, times v; a symmetric form is largest at equal arguments
         ahead, behind = (hessian(optax.tree.add_scale(x, s * h, v), v) for s in (1, -1))
         return jax.tree.map(lambda a, b: (a - b) / (2 * h), ahead, behind)
 
@@ -114,30 +112,20 @@ def _unit(v: Params, otherwise: Params) -> Params:
 
 @eqx.filter_jit
 def _moments(
-    problem: DataProblem | Oracle, x: Params, client: jax.Array, draws: jax.Array, weights: jax.Array
+    problem: Any, x: Params, client: jax.Array, draws: jax.Array, weights: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return E||g - Eg||^2, E||g - Eg||^4 and max ||g|| over stochastic gradients g of one example, or of one draw of noise."""
-    if isinstance(problem, Oracle):
-        center = problem.full_gradient(x, client)
-        gradient = partial(_noisy, problem, x, client, center)
-    else:
-        center = _mean_gradient(problem, x, draws, weights)
-        gradient = partial(_example_gradient, problem, x)
+    exact = isinstance(problem, Oracle)
+    center = problem.full_gradient(x, client) if exact else _mean_gradient(problem, x, draws, weights)
 
     def sizes(draw: jax.Array) -> tuple[jax.Array, jax.Array]:
-        g = gradient(draw)
+        g = center if exact else _mean_gradient(problem, x, draw[None], jnp.ones(1))
+        if exact and problem.noise is not None:
+            g = optax.tree.add(center, problem.noise(jax.random.key(draw), x, client))
         return optax.tree.norm(optax.tree.sub(g, center), squared=True), optax.tree.norm(g)
 
     spread, norms = jax.lax.map(sizes, draws, batch_size=16)
     return jnp.sum(weights * spread), jnp.sum(weights * spread**2), jnp.max(jnp.where(weights > 0, norms, 0))
-
-
-def _noisy(oracle: Oracle, x: Params, client: jax.Array, exact: Params, seed: jax.Array) -> Params:
-    return exact if oracle.noise is None else optax.tree.add(exact, oracle.noise(jax.random.key(seed), x, client))
-
-
-def _example_gradient(problem: DataProblem, x: Params, row: jax.Array) -> Params:
-    return _mean_gradient(problem, x, row[None], jnp.ones(1))
 
 
 def _mean_gradient(problem: DataProblem, x: Params, rows: jax.Array, weights: jax.Array) -> Params:

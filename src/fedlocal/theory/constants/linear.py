@@ -41,9 +41,8 @@ def linear_constants(task: EstimationTask) -> ProblemConstants:
     how = f"{mu.how}; locally, from x0 to x*, at least {curvature:.4g}"
     found["strong_convexity"] = mu._replace(how=how)
     if model.l2 == 0 and separates(model, task.region.solution):
-        result.warnings.append(
-            "the data is separable and l2 = 0: no minimum is attained, x* is where the solver stopped"
-        )
+        stopped = "no minimum is attained, x* is where the solver stopped"
+        result.warnings.append(f"the data is separable and l2 = 0: {stopped}")
     return result
 
 
@@ -63,12 +62,10 @@ def _smoothness(model: LinearModel, spectra: Sequence[float]) -> ConstantValue:
     else:
         values = [bound * top + l2 for top in spectra]
     value, client = _largest(model.groups, values)
+    how = f"certified upper bound: largest eigenvalue of {bound:g} mean aa' + l2, which bounds the Hessians"
     if model.loss.quadratic:
-        return ConstantValue(
-            value, f"exact: largest eigenvalue of the clients' Hessians 2 mean aa' + l2, client {client}", True
-        )
-    how = f"certified upper bound: largest eigenvalue of {bound:g} mean aa' + l2, which bounds the Hessians, client {client}"
-    return ConstantValue(value, how, True)
+        how = "exact: largest eigenvalue of the clients' Hessians 2 mean aa' + l2"
+    return ConstantValue(value, f"{how}, client {client}", True)
 
 
 def _third_order(model: LinearModel) -> ConstantValue:
@@ -87,24 +84,20 @@ def _of_bounded_slopes(
     variances = [_bounded_variance(model, g, slope) for g in model.groups]
     fourths = [fourth_moment(slope * model.norms[g.rows], v) for g, v in zip(model.groups, variances, strict=True)]
     # a client's mean gradient without the penalty: at most the mean norm, and A'u/n at most ||A|| ||u|| / n
-    reach = [
-        slope * min(float(np.mean(model.norms[g.rows])), math.sqrt(top))
-        for g, top in zip(model.groups, spectra, strict=True)
-    ]
+    means = [float(np.mean(model.norms[g.rows])) for g in model.groups]
+    reach = [slope * min(mean, math.sqrt(top)) for mean, top in zip(means, spectra, strict=True)]
     slopes = f"slopes of the {model.loss.name} loss are at most {slope:.4g}"
-    pull = _pull(model, region)
+    where = f"; the penalty's gradient {region}" if model.l2 else ""
     norms = max(reach) if batch_size is None else slope * float(np.max(model.norms))
     mu, why = model.l2, "certified lower bound: l2"
     if model.first or not model.l2:
-        mu, why = (
-            0.0,
-            "certified: 0 is all that holds everywhere, " + ("the intercept has no l2" if model.l2 else "l2 = 0"),
-        )
+        mu, why = 0.0, "the intercept has no l2" if model.l2 else "l2 = 0"
+        why = f"certified: 0 is all that holds everywhere, {why}"
     return {
         "strong_convexity": ConstantValue(mu, why, True),
         **_noise(model, variances, fourths, batch_size, f"certified upper bound: {slopes}"),
         "heterogeneity": _bounded_heterogeneity(model, reach, slopes),
-        "gradient_bound": ConstantValue(norms + pull, f"certified upper bound: {slopes}{_where(model, region)}", True),
+        "gradient_bound": ConstantValue(norms + _pull(model, region), f"certified upper bound: {slopes}{where}", True),
     }
 
 
@@ -146,12 +139,11 @@ def _of_squares(
     if batch_size is None:
         gradients = [model.transposed_times(g.rows, slopes[g.rows] * g.mean_weights) for g in model.groups]
         norms = max(float(np.linalg.norm(g)) + 2 * r * top for g, top in zip(gradients, spectra, strict=True))
-    how = f"certified upper bound {region}: residuals there are at most those at x* plus radius times ||a||"
+    bound = f"certified upper bound {region}:"
+    how = f"{bound} residuals there are at most those at x* plus radius times ||a||"
     return {
         "strong_convexity": _least_curvature(model),
-        **_noise(
-            model, variances, fourths, batch_size, f"certified upper bound {region}: the variance is quadratic in x"
-        ),
+        **_noise(model, variances, fourths, batch_size, f"{bound} the variance is quadratic in x"),
         "heterogeneity": _heterogeneity_in_ball(model, slopes, region, spectra),
         "gradient_bound": ConstantValue(norms + _pull(model, region), how, True),
     }
@@ -179,11 +171,9 @@ def _variance_in_ball(model: LinearModel, group: ClientGroup, slopes: np.ndarray
 
 
 def _least_curvature(model: LinearModel) -> ConstantValue:
-    """Return mu of F for squares."""
     if model.size > LEAST:
-        return ConstantValue(
-            0.0 if model.first else model.l2, "certified lower bound: l2, for so many parameters", True
-        )
+        how = "certified lower bound: l2, for so many parameters"
+        return ConstantValue(0.0 if model.first else model.l2, how, True)
     value = least_eigenvalue(model.gram(slice(0, model.count), 2 * model.example_weights, model.l2))
     return ConstantValue(value, "exact: smallest eigenvalue of the Hessian of F", True)
 
@@ -235,10 +225,6 @@ def _pull(model: LinearModel, region: Region) -> float:
     """Return the largest norm of the penalty's gradient in the region."""
     weights = model.coefficients(region.solution)[model.first :]
     return model.l2 * min(float(np.linalg.norm(weights)) + region.radius, region.largest_norm) if model.l2 else 0.0
-
-
-def _where(model: LinearModel, region: Region) -> str:
-    return f"; the penalty's gradient {region}" if model.l2 else ""
 
 
 def _largest(groups: Sequence[ClientGroup], values: Sequence[float]) -> tuple[float, int]:

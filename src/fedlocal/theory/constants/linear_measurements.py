@@ -40,8 +40,7 @@ def measure_along_path(
 
 
 def _gradients_at(model: LinearModel, x: np.ndarray, slopes: np.ndarray, batch_size: int | None) -> dict[str, float]:
-    everything = slice(0, model.count)
-    mean = model.transposed_times(everything, (model.example_weights * slopes.T).T)
+    mean = model.transposed_times(slice(0, model.count), (model.example_weights * slopes.T).T)
     pull = model.l2 * (model.penalized * x.T).T
     noise, fourth, apart, norm = 0.0, 0.0, 0.0, 0.0
     for g in model.groups:
@@ -51,20 +50,16 @@ def _gradients_at(model: LinearModel, x: np.ndarray, slopes: np.ndarray, batch_s
         sigma, sigma4 = batch_moments(float(np.mean(spread)), float(np.mean(spread**2)), batch_size)
         noise, fourth = max(noise, sigma), max(fourth, sigma4)
         apart = max(apart, float(np.linalg.norm(own - mean)))
-        size = (
-            np.linalg.norm(own + pull)
-            if batch_size is None
-            else math.sqrt(np.max(_plus(model, g.rows, u, squares, pull)))
-        )
-        norm = max(norm, float(size))
+        if batch_size is None:
+            norm = max(norm, float(np.linalg.norm(own + pull)))
+        else:
+            norm = max(norm, math.sqrt(np.max(_plus(model, g.rows, u, squares, pull))))
     apart = 0.0 if len(model.groups) == 1 else apart
     return {"noise": noise, "fourth_moment": fourth, "heterogeneity": apart, "gradient_bound": norm}
 
 
 def optimum_heterogeneity(model: LinearModel, x: Params) -> float:
     """Return sqrt(sum_m p_m ||grad F_m(x) - grad F(x)||^2)."""
-    if len(model.groups) == 1:
-        return 0.0
     slopes = model.loss.slope(model.times(slice(0, model.count), model.coefficients(x)), model.targets)
     mean = model.transposed_times(slice(0, model.count), (model.example_weights * slopes.T).T)
     apart = [model.transposed_times(g.rows, slopes[g.rows] / g.size) - mean for g in model.groups]

@@ -42,9 +42,10 @@ class LinearModel:
             self._matrix, self._wide = np.asarray(features).reshape(self.count, -1), False
             if self.count * self.size <= SMALL:
                 self._matrix, self._wide = self._widened(self._matrix), True
-        everything = slice(0, self.count)
-        squares = [_row_sums(block) for _, block in self.blocks(everything)]
-        self.norms = np.sqrt(np.concatenate(squares))  # (n,) ||a_i||
+        blocks = (block for _, block in self.blocks(slice(0, self.count)))
+        squares = [(block.multiply(block) if scipy.sparse.issparse(block) else block * block) for block in blocks]
+        sums = [np.asarray(each.sum(axis=1)).ravel() for each in squares]
+        self.norms = np.sqrt(np.concatenate(sums))  # (n,) ||a_i||
 
     def _widened(self, block: np.ndarray) -> np.ndarray:
         wide = np.ones((len(block), self.size))
@@ -95,7 +96,8 @@ class LinearModel:
         """Return the largest eigenvalue of `gram`, from the smaller of A A' and A'A, or in a Krylov space."""
         n = rows.stop - rows.start
         if n < min(self.size, DENSE) and (ridge == 0 or not self.first):
-            block = np.sqrt(weights)[:, None] * np.concatenate([_dense(block) for _, block in self.blocks(rows)])
+            dense = [block.toarray() if scipy.sparse.issparse(block) else block for _, block in self.blocks(rows)]
+            block = np.sqrt(weights)[:, None] * np.concatenate(dense)
             return float(np.linalg.eigvalsh(block @ block.T)[-1]) + ridge
         if self.dense:
             return float(np.linalg.eigvalsh(self.gram(rows, weights, ridge))[-1])
@@ -108,12 +110,3 @@ class LinearModel:
 
 def _within(here: slice, rows: slice) -> slice:
     return slice(here.start - rows.start, here.stop - rows.start)
-
-
-def _row_sums(block: Any) -> np.ndarray:
-    squares = block.multiply(block) if scipy.sparse.issparse(block) else block * block
-    return np.asarray(squares.sum(axis=1)).ravel()
-
-
-def _dense(block: Any) -> np.ndarray:
-    return block.toarray() if scipy.sparse.issparse(block) else block

@@ -15,10 +15,10 @@ from fedlocal.problems import MLP, Oracle
 from fedlocal.solvers import ConvergenceWarning, Solution, centralized
 from fedlocal.solvers.certificates import certify
 from fedlocal.solvers.reference import ITERATIONS
-from fedlocal.theory.constants.client_groups import distances_from_mean, group_clients
+from fedlocal.theory.constants.client_groups import gradient_norms, group_clients
 from fedlocal.theory.constants.linear_measurements import optimum_heterogeneity
 from fedlocal.theory.constants.linear_model import MODELS, LinearModel
-from fedlocal.theory.constants.types import ConstantValue
+from fedlocal.theory.constants.types import SAME, ConstantValue
 
 UNKNOWN_ITERATIONS = 500  # of the solver if F need not be convex
 
@@ -41,14 +41,8 @@ def solve_endpoints(problem: AbstractProblem, psi: Regularizer | None, weights: 
     known = isinstance(problem, (*MODELS, Oracle))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        solution = centralized(
-            problem,
-            psi,
-            weights=weights,
-            x0=x0,
-            max_iterations=ITERATIONS if known else UNKNOWN_ITERATIONS,
-            progress=False,
-        )
+        most = ITERATIONS if known else UNKNOWN_ITERATIONS
+        solution = centralized(problem, psi, weights=weights, x0=x0, max_iterations=most, progress=False)
     distance = float(optax.tree.norm(optax.tree.sub(x0, jax.tree.map(jnp.asarray, solution.x))))
     notes = []
     if isinstance(problem, MLP):
@@ -77,15 +71,12 @@ def endpoint_constants(
     residual = f"x* with a KKT residual of {endpoints.solution.certificate.kkt_residual:.1g}"
     value = certify(problem, psi, x0, p).objective
     gap = max(value - endpoints.solution.objective, 0.0) if math.isfinite(value) else None
-    apart, one = _optimum_heterogeneity(problem, p, x)
+    apart = _optimum_heterogeneity(problem, p, x)
+    how_gap = "objective at x0 minus that at x*" if gap is not None else "x0 is outside the constraint"
     found = {
         "distance": ConstantValue(endpoints.distance, f"||x0 - x*||, {residual}", sure),
-        "gap": ConstantValue(
-            gap, "objective at x0 minus that at x*" if gap is not None else "x0 is outside the constraint", sure
-        ),
-        "optimum_heterogeneity": ConstantValue(
-            apart, "exact: all clients are the same" if one else f"at {residual}", sure or one
-        ),
+        "gap": ConstantValue(gap, how_gap, sure),
+        "optimum_heterogeneity": SAME if apart is None else ConstantValue(apart, f"at {residual}", sure),
         "mirror_distance": ConstantValue(None, "no mirror map given: Euclidean, B / sqrt(2)", True),
     }
     if mirror_map is not None:
@@ -96,13 +87,12 @@ def endpoint_constants(
     return found
 
 
-def _optimum_heterogeneity(problem: AbstractProblem, p: np.ndarray, x: Params) -> tuple[float, bool]:
-    """Return zeta_*, and True if it is zero because all clients are the same."""
-    if isinstance(problem, MODELS):
-        model = LinearModel(problem, p)
-        return optimum_heterogeneity(model, x), len(model.groups) == 1
+def _optimum_heterogeneity(problem: AbstractProblem, p: np.ndarray, x: Params) -> float | None:
+    """Return zeta_*; None if it is zero because all clients are the same."""
     groups = group_clients(problem, p)
     if len(groups) == 1:
-        return 0.0, True
-    apart = distances_from_mean(problem, p, groups, x)
-    return math.sqrt(sum(g.weight * float(a) ** 2 for g, a in zip(groups, apart, strict=True))), False
+        return None
+    if isinstance(problem, MODELS):
+        return optimum_heterogeneity(LinearModel(problem, p), x)
+    apart = gradient_norms(problem, groups, x, p)
+    return math.sqrt(sum(g.weight * float(a) ** 2 for g, a in zip(groups, apart, strict=True)))

@@ -6,29 +6,29 @@ from typing import Any
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from fedlocal.core import AbstractProblem
 from fedlocal.problems import Oracle
 from fedlocal.problems.oracle import normal_draw, piecewise_value, quadratic_value
-from fedlocal.theory.constants.client_groups import distances_from_mean, gradient_norms, group_clients
+from fedlocal.theory.constants.client_groups import gradient_norms, group_clients
 from fedlocal.theory.constants.gradient_samples import DRAWS, GradientSampler
 from fedlocal.theory.constants.linear import affine_heterogeneity
 from fedlocal.theory.constants.types import FULL, SAME, ConstantValue, EstimationTask, ProblemConstants
 from fedlocal.util.linalg import ROUNDING, least_eigenvalue
 
 
-def is_quadratic(problem: AbstractProblem) -> bool:
-    """Return True if the problem was made by `quadratics`."""
-    return _is_formula(problem, quadratic_value)
+def oracle_constants(task: EstimationTask) -> ProblemConstants | None:
+    """Return all constants of a problem made by `quadratics` or `piecewise_quadratic`; None for other problems."""
+    problem = task.problem
+    plain = isinstance(problem, Oracle) and problem.gradient_fn is None
+    value = getattr(problem, "value", None) if plain else None
+    func = getattr(value, "func", None)
+    constants = _of_quadratics if func is quadratic_value else _of_piecewise if func is piecewise_value else None
+    return (
+        None if constants is None else constants(task, *(np.asarray(a, np.float64) for a in getattr(value, "args", ())))
+    )
 
 
-def is_piecewise(problem: AbstractProblem) -> bool:
-    """Return True if the problem was made by `piecewise_quadratic`."""
-    return _is_formula(problem, piecewise_value)
-
-
-def quadratics_constants(task: EstimationTask) -> ProblemConstants:
-    """Return all constants of F_m(x) = 1/2 (x - c_m)' A_m (x - c_m)."""
-    matrices, optima = _arguments(task)
+def _of_quadratics(task: EstimationTask, matrices: np.ndarray, optima: np.ndarray) -> ProblemConstants:
+    """F_m(x) = 1/2 (x - c_m)' A_m (x - c_m)."""
     matrices = (matrices + np.swapaxes(matrices, 1, 2)) / 2
     tops = np.max(np.abs(np.linalg.eigvalsh(matrices)), axis=1)
     mean = np.tensordot(task.p, matrices, 1)
@@ -60,20 +60,20 @@ def quadratics_constants(task: EstimationTask) -> ProblemConstants:
     return _completed(result, task, norms)
 
 
-def piecewise_constants(task: EstimationTask) -> ProblemConstants:
-    """Return all constants of F(x) = right x^2 for x >= 0, left x^2 for x < 0."""
-    right, left = map(float, _arguments(task))
+def _of_piecewise(task: EstimationTask, right: np.ndarray, left: np.ndarray) -> ProblemConstants:
+    """F(x) = right x^2 for x >= 0, left x^2 for x < 0."""
+    low, high = sorted((2 * float(right), 2 * float(left)))
     bend = ConstantValue(0.0, "exact: the second derivative is constant", True)
     jump = ConstantValue(None, "the second derivative jumps at 0", False)
     found = {
-        "smoothness": ConstantValue(2 * max(right, left), "exact: twice the larger coefficient", True),
-        "strong_convexity": ConstantValue(2 * min(right, left), "exact: twice the smaller coefficient", True),
-        "third_order": bend if right == left else jump,
+        "smoothness": ConstantValue(high, "exact: twice the larger coefficient", True),
+        "strong_convexity": ConstantValue(low, "exact: twice the smaller coefficient", True),
+        "third_order": bend if low == high else jump,
         "heterogeneity": SAME,
         **oracle_noise(task),
     }
     reach = abs(float(task.region.solution)) + task.region.radius
-    return _completed(ProblemConstants(found), task, 2 * max(right, left) * reach)
+    return _completed(ProblemConstants(found), task, high * reach)
 
 
 def oracle_noise(task: EstimationTask) -> dict[str, ConstantValue]:
@@ -107,20 +107,7 @@ def _completed(result: ProblemConstants, task: EstimationTask, norms: float) -> 
     local["heterogeneity"], local["gradient_bound"] = 0.0, None
     problem, groups = task.problem, group_clients(task.problem, task.p)
     if found["heterogeneity"].value != 0:
-        apart = [distances_from_mean(problem, task.p, groups, x).max() for x in task.path]
-        local["heterogeneity"] = float(max(apart))
+        local["heterogeneity"] = float(max(gradient_norms(problem, groups, x, task.p).max() for x in task.path))
     if found["gradient_bound"].value is not None:
         local["gradient_bound"] = float(max(gradient_norms(problem, groups, x).max() for x in task.path))
     return result
-
-
-def _is_formula(problem: AbstractProblem, formula: Any) -> bool:
-    if not isinstance(problem, Oracle) or problem.gradient_fn is not None:
-        return False
-    return getattr(problem.value, "func", None) is formula
-
-
-def _arguments(task: EstimationTask) -> tuple[np.ndarray, ...]:
-    """Return the arguments of the formula."""
-    value: Any = task.problem.value  # pyright: ignore[reportAttributeAccessIssue]
-    return tuple(np.asarray(a, np.float64) for a in value.args)

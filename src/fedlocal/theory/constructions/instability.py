@@ -56,6 +56,9 @@ class UnstableObjective:
         """F''(w); the intervals are closed."""
         return self.kappa if any(abs(w - bump.center) <= bump.radius for bump in self.bumps) else 1.0
 
+    def wanted_curvature(self, t: int) -> float:
+        return self.kappa if t % 3 == self.stiff_step else 1.0
+
     @property
     def largest_epsilon(self) -> Any:
         """How far a second run may start from the first, in both sequences, to see the same curvatures for 3 K steps."""
@@ -64,8 +67,7 @@ class UnstableObjective:
         product, largest = np.eye(2), 0.0
         for t in range(3 * self.blocks):
             largest = max(largest, float(np.abs(np.array([root, 1.0]) / (root + 1) @ product).sum()))
-            stiff = t % 3 == self.stiff_step
-            product = difference_matrix(agd, self.kappa if stiff else 1.0) @ product
+            product = difference_matrix(agd, self.wanted_curvature(t)) @ product
         return self.neighbourhood / (1.001 * largest)  # rounding of float64 included
 
     @cached_property
@@ -217,7 +219,11 @@ def _constructed(kappa: float, blocks: int, stiff_step: int, digits: int) -> Uns
     for k in range(blocks):
         radius = context.ldexp(1, context.mag(delta / kappa**0.5) - 3)  # a power of two
         while True:
-            following = _extended(found, queries, 3 * k + stiff_step, radius)
+            t = (
+                3 * k + stiff_step
+            )  # the interval is first about the point queried now, then about the one queried with it
+            tilde = _with(found, Bump(queries[t], radius))
+            following = _with(found, Bump(agd_trajectory(tilde, steps=t)[t].md, radius))
             after = [step.md for step in agd_trajectory(following)]
             if max(abs(a - b) for a, b in zip(queries[:-1], after[:-1], strict=True)) <= delta / 2:
                 break
@@ -227,12 +233,6 @@ def _constructed(kappa: float, blocks: int, stiff_step: int, digits: int) -> Uns
         found, queries = following, after
         delta = _neighbourhood(found, queries)
     return replace(found, neighbourhood=delta)
-
-
-def _extended(objective: UnstableObjective, queries: Sequence[Any], t: int, radius: Any) -> UnstableObjective:
-    """With one more interval: first about the point that is queried now, then about the one that is queried with it."""
-    tilde = _with(objective, Bump(queries[t], radius))
-    return _with(objective, Bump(agd_trajectory(tilde, steps=t)[t].md, radius))
 
 
 def _with(objective: UnstableObjective, bump: Bump) -> UnstableObjective:
@@ -256,13 +256,9 @@ def _digits_are_enough(objective: UnstableObjective) -> bool:
     pairs = list(zip(agd_trajectory(objective), agd_trajectory(double), strict=True))[: 3 * blocks]
     return all(
         abs(a.md - b.md) * SAFETY < delta
-        and {double.curvature(b.md + sign * delta) for sign in (-1, 0, 1)} == {_wanted(objective, t)}
+        and {double.curvature(b.md + sign * delta) for sign in (-1, 0, 1)} == {objective.wanted_curvature(t)}
         for t, (a, b) in enumerate(pairs)
     )
-
-
-def _wanted(objective: UnstableObjective, t: int) -> float:
-    return objective.kappa if t % 3 == objective.stiff_step else 1.0
 
 
 @cache
@@ -278,16 +274,15 @@ def _hull(points: np.ndarray) -> np.ndarray:
     points = np.unique(points, axis=0)
     small = 1e-13 * np.prod(np.ptp(points, axis=0))
 
+    def turn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float:
+        return float((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]))
+
     def chain(ordered: np.ndarray) -> list[np.ndarray]:
         kept: list[np.ndarray] = []
         for point in ordered:
-            while len(kept) > 1 and _turn(kept[-2], kept[-1], point) <= small:
+            while len(kept) > 1 and turn(kept[-2], kept[-1], point) <= small:
                 kept.pop()
             kept.append(point)
         return kept[:-1]
 
     return np.array(chain(points) + chain(points[::-1]))
-
-
-def _turn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float:
-    return float((b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]))

@@ -9,7 +9,7 @@ from jax.tree_util import Partial
 
 from fedlocal.core import Scalar
 from fedlocal.problems.oracle import Oracle, piecewise_quadratic
-from fedlocal.theory.bounds.bound import Constants, Setting, known
+from fedlocal.theory.bounds.bound import Constants, Setting
 from fedlocal.theory.bounds.lower import lower_bound_curvature
 from fedlocal.util import checks
 
@@ -35,7 +35,7 @@ def lower_bound_instance(constants: Constants, setting: Setting) -> Oracle:
     >>> [problem.full_gradient(jnp.zeros(4), m).tolist() for m in (0, 1)]
     [[0.0, 0.0, 0.0, -0.5], [0.0, 0.0, 0.0, 0.5]]
     """
-    zeta = known("lower_bound_instance", constants, "optimum_heterogeneity")
+    zeta = constants.known("lower_bound_instance", "optimum_heterogeneity")
     slopes, curvatures = _fourth_part("lower_bound_instance", constants.smoothness, zeta, setting.clients)
     start = jnp.array([0.0, constants.distance / 2, constants.distance / 2, 0.0])
     mu = lower_bound_curvature(constants, setting)

@@ -128,8 +128,8 @@ def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, finished: Path
     before = len(list((stopped / "parts").glob("*.parquet"))) - 1
     assert 0 < before < 16
     assert not (stopped / "report.json").exists()
-    swept, real = [], study.sweep
-    monkeypatch.setattr(study, "sweep", lambda *a, **k: swept.append(1) or real(*a, **k))
+    swept, real = [], study.sweep_history
+    monkeypatch.setattr(study, "sweep_history", lambda *a, **k: swept.append(1) or real(*a, **k))
     monkeypatch.setattr(study, "centralized", lambda *_: pytest.fail("the optimum was in the store"))
     assert run(tmp_path, seeds=[0, 1], resume=True) == stopped
     assert len(swept) == 16 - before

@@ -1,5 +1,6 @@
 """The curse of primal averaging, inside one round: every client's model is sparse, their average is not."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,7 @@ def run_study(settings: CurseSettings, store: Store) -> StudyOutcome:
         }
         for name in METHODS
     )
-    return StudyOutcome(
-        history, table, verdicts(table), {"figure": lambda target: draw_models(settings, history, target)}
-    )
+    return StudyOutcome(history, table, verdicts(table), {"figure": partial(draw_models, settings, history)})
 
 
 def models(settings: CurseSettings, name: str, seed: int) -> pd.DataFrame:
@@ -64,29 +63,26 @@ def models(settings: CurseSettings, name: str, seed: int) -> pd.DataFrame:
     server = jax.tree.map(jnp.asarray, before.server)
     each = jax.jit(jax.vmap(client_round, (None, None, None, None, None, 0, None)))
     messages = each(problem, method, plan, server, (), cohort, last).message
-    rows, clients = [], []
-    for i in range(len(cohort)):
+    weights = {}
+    for i, client in enumerate(cohort):
         message = jax.tree.map(lambda a, i=i: a[i], messages)
         state = jax.tree.map(jnp.add, server, message if name == "FedDualAvg" else message.x)
-        clients.append(method.solution(state)["weights"])
-        rows.append((f"client {int(cohort[i])}", clients[-1]))
+        weights[f"client {int(client)}"] = method.solution(state)["weights"]
     mean_message = jax.tree.map(lambda a: jnp.tensordot(p, a, 1), messages)
-    rows.append(("average", jnp.tensordot(p, jnp.stack(clients), 1)))
+    weights["average"] = jnp.tensordot(p, jnp.stack(list(weights.values())), 1)
     here = Round(last, len(cohort) / plan.num_clients)
-    rows.append(("server", method.solution(method.update(server, mean_message, here))["weights"]))
+    weights["server"] = method.solution(method.update(server, mean_message, here))["weights"]
     truth = np.asarray(data.truth["weights"])
-    return pd.concat(
-        [
-            pd.DataFrame({"method": name, "who": who, "feature": np.arange(len(truth)), "weight": w, "truth": truth})
-            for who, w in rows
-        ],
-        ignore_index=True,
-    )
+    same = {"method": name, "feature": np.arange(len(truth)), "truth": truth}
+    frames = [pd.DataFrame({**same, "who": who, "weight": w}) for who, w in weights.items()]
+    found: Any = pd.concat(frames, ignore_index=True)
+    return found[["method", "who", "feature", "weight", "truth"]]
 
 
 def verdicts(table: pd.DataFrame) -> list[Verdict]:
     """Judge the claims by the densities in the table."""
-    mid, dual = table.set_index("method").loc["FedMiD"], table.set_index("method").loc["FedDualAvg"]
+    mid, dual = (table.set_index("method").loc[name] for name in METHODS)
+    off = abs(dual["server"] - dual["truth"])
     return [
         Verdict.of(
             "each client of FedMiD can locate a sparse solution",
@@ -102,10 +98,7 @@ def verdicts(table: pd.DataFrame) -> list[Verdict]:
             "FedDualAvg, which averages in the dual space, keeps the sparsity",
             f"{dual['server']:.1%} of its server's weights are not zero, {dual['truth']:.1%} of the truth; of FedMiD's average "
             f"{mid['average_of_clients']:.1%}, and {mid['server']:.1%} after the server's proximal step",
-            bool(
-                abs(dual["server"] - dual["truth"])
-                < min(abs(mid[k] - dual["truth"]) for k in ("average_of_clients", "server"))
-            ),
+            bool(off < min(abs(mid[k] - dual["truth"]) for k in ("average_of_clients", "server"))),
         ),
     ]
 
@@ -118,15 +111,14 @@ def draw_models(settings: CurseSettings, history: Any, target: Path) -> None:
     with panels(2, target, settings.title, size=(6.4, 4.2)) as axes:
         for axis, (name, part) in zip(axes, history.groupby("method", sort=False), strict=True):
             weights = {str(who): rows["weight"].to_numpy() for who, rows in part.groupby("who", sort=False)}
-            clients = [who for who in weights if who.startswith("client")]
             below = "average" if name == "FedMiD" else "server"
-            lines = [*((who, weights[who]) for who in clients), ("", None), (below, weights[below]), ("truth", truth)]
+            clients = [(who, w) for who, w in weights.items() if who.startswith("client")]
+            lines = [*clients, ("", None), (below, weights[below]), ("truth", truth)]
             blank = np.full(shown, np.nan)
             picture = [blank if w is None else (w[:shown] != 0).astype(float) for _, w in lines]
+            labels = ["" if w is None else f"{who}  {(w != 0).mean():.1%}" for who, w in lines]
             colors = ListedColormap(["#f1f1ee", COLORS[str(name)]])
             axis.imshow(picture, aspect="auto", interpolation="nearest", cmap=colors, vmin=0, vmax=1)
-            axis.set_yticks(
-                range(len(lines)), ["" if w is None else f"{who}  {(w != 0).mean():.1%}" for who, w in lines]
-            )
+            axis.set_yticks(range(len(lines)), labels)
             axis.set(title=f"{name}: weights that are not zero", xlabel=f"features 1 to {shown}")
             axis.grid(False)

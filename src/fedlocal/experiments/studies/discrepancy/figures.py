@@ -25,18 +25,16 @@ def draw_growth(settings: DiscrepancySettings, tasks: dict[str, LemmaProblem], h
     shown = [(p, name) for p, names in RUNS.items() for name in names if name != "FedAc-vanilla"]
     with panels(len(shown), target, settings.title, size=(4.4, 3.6), columns=4) as axes:
         for axis, (problem, name) in zip(axes, shown, strict=False):
-            part = history[(history["problem"] == problem) & (history["method"] == name)]
             for place, k in enumerate(settings.local_steps):
                 shade = 0.35 + 0.65 * (place + 1) / len(settings.local_steps)
-                curve = growth(part[part["local_steps"] == k])
+                curve = growth(_rows(history, problem, name, k))
                 bound = LEMMAS[name].bound(tasks[problem], Setting(settings.clients, settings.rounds, k))
                 axis.plot(curve.index, curve, color=_color(name), alpha=shade, marker="o" if k < 8 else None, ms=3)
                 axis.plot([1, k], [bound, bound], color="#444444", alpha=shade, lw=1.2, ls="--")
                 _beside(axis, k, curve.iloc[-1], f"K = {k}", above=name.startswith("FedAc"))
             if name == "FedAc-I":
                 k = max(settings.local_steps)
-                vanilla = history[(history["problem"] == problem) & (history["method"] == "FedAc-vanilla")]
-                curve = growth(vanilla[vanilla["local_steps"] == k])
+                curve = growth(_rows(history, problem, "FedAc-vanilla", k))
                 axis.plot(curve.index, curve, color=COLORS["FedAc-vanilla"])
                 _beside(axis, k, curve.iloc[-1], "vanilla", above=True)
             axis.set(xscale="log", yscale="log", title=f"{name}, {TITLES[problem]}", xlabel="local step k")
@@ -57,21 +55,24 @@ def draw_potentials(settings: DiscrepancySettings, tasks: dict[str, LemmaProblem
     with panels(3, target, f"Potentials inside rounds, K = {k}", size=(5.0, 3.8)) as axes:
         for axis, (problem, names) in zip(axes, shown, strict=True):
             for name in names:
-                rows = history[(history["problem"] == problem) & (history["method"] == name)]
-                rows = rows[rows["local_steps"] == k]
+                rows = _rows(history, problem, name, k)
                 seen = over_seeds(rows, "potential")
                 x, color = seen["round"] * k + seen["step"], _color(name)
                 axis.plot(x, seen["mean"], color=color, label=name)
-                axis.fill_between(
-                    x, seen["mean"] - seen["error"], seen["mean"] + seen["error"], color=color, alpha=0.25, lw=0
-                )
+                low, high = seen["mean"] - seen["error"], seen["mean"] + seen["error"]
+                axis.fill_between(x, low, high, color=color, alpha=0.25, lw=0)
                 right = potential_bound(settings, tasks[problem], rows, name, k)
-                after = k * np.arange(1, settings.rounds + 1)
-                axis.plot(after, right, color=color, ls="--", lw=1.3, label=f"{name}, lemma")
+                axis.plot(
+                    k * np.arange(1, settings.rounds + 1), right, color=color, ls="--", lw=1.3, label=f"{name}, lemma"
+                )
             letter = "Φ" if names == ["FedAc-II"] else "Ψ"
             axis.set(yscale="log", title=f"{letter} on {TITLES[problem]}", xlabel="local steps r K + k")
             axis.set_ylabel(f"{letter}, mean over {len(settings.seeds)} seeds")
             axis.legend(fontsize=8.5)
+
+
+def _rows(history: Any, problem: str, name: str, k: int) -> Any:
+    return history[(history[["problem", "method", "local_steps"]] == [problem, name, k]).all(axis=1)]
 
 
 def _beside(axis: Axes, x: float, y: float, text: str, above: bool) -> None:

@@ -30,27 +30,25 @@ from fedlocal.solvers import centralized
 from fedlocal.theory import Constants, Setting
 from fedlocal.theory.bounds.fed_avg_stability import shadow_bound
 from fedlocal.theory.constants.client_groups import fourth_moment
-from fedlocal.util.progress import ProgressBar
 
 ERRORS = 4  # standard errors that count as chance
-KEY = ["problem", "method", "local_steps"]
 
 
 def run_study(settings: DiscrepancySettings, store: Store) -> StudyOutcome:
     """Run every method with every number of local steps and measure after every local step."""
     tasks = {"quadratic": quadratic(settings, 0.0), "unequal": quadratic(settings, settings.spread)}
     tasks["a9a"] = logistic(settings)
-    cases = [(p, name, k) for p, names in lemmas.RUNS.items() for name in names for k in settings.local_steps]
-    frames = []
-    with ProgressBar("runs", len(cases) * len(settings.seeds)) as bar:
-        for (p, name, k), seed in product(cases, settings.seeds):
-            bar.advance_to(len(frames), f"{name} on {lemmas.TITLES[p]}, K = {k}, seed {seed}")
-            make = partial(local_history, settings, tasks[p], name, k, seed)
-            frames.append(store.frame(f"{p}-{name}-{k}-{seed}", lambda _, make=make: make()).assign(problem=p))
+    groups = [
+        {
+            f"{p}-{name}-{k}-{seed}": partial(local_history, settings, tasks[p], name, k, seed)
+            for name, k, seed in product(names, settings.local_steps, settings.seeds)
+        }
+        for p, names in lemmas.RUNS.items()
+    ]
+    frames = [frame.assign(problem=p) for p, frame in zip(lemmas.RUNS, store.frames(groups), strict=True)]
     history: Any = pd.concat(frames, ignore_index=True)
-    table = pd.DataFrame(
-        [_row(settings, tasks[str(key[0])], part, *key) for key, part in history.groupby(KEY, sort=False)]
-    )
+    cases = history.groupby(["problem", "method", "local_steps"], sort=False)
+    table = pd.DataFrame([_row(settings, tasks[str(key[0])], part, *key) for key, part in cases])
     figures = {
         "figure": partial(draw_growth, settings, tasks, history),
         "potentials": partial(draw_potentials, settings, tasks, history),
@@ -90,9 +88,8 @@ def logistic(settings: DiscrepancySettings) -> lemmas.LemmaProblem:
         third_order=LARGEST_THIRD * float(lengths.max()) * top,
         gap=math.log(2) - solution.objective,
     )
-    return lemmas.LemmaProblem(
-        problem, constants, {"weights": np.zeros(features.shape[1])}, solution.x, solution.objective
-    )
+    start = {"weights": np.zeros(features.shape[1])}
+    return lemmas.LemmaProblem(problem, constants, start, solution.x, solution.objective)
 
 
 def method(name: str, task: lemmas.LemmaProblem, local_steps: int) -> LocalMethod:
@@ -129,10 +126,9 @@ def _row(
     settings: DiscrepancySettings, task: lemmas.LemmaProblem, part: Any, problem: str, name: str, k: int
 ) -> dict[str, Any]:
     """Compare a case with its lemmas. A ratio is (mean + four standard errors) / bound; the text's claim is a ratio up to 1."""
-    setting = Setting(settings.clients, settings.rounds, k)
-    lemma, seen, curve = lemmas.LEMMAS[name], lemmas.over_seeds(part, "measured"), lemmas.growth(part)
-    inside = seen[seen["step"] < k]
-    bound = lemma.bound(task, setting)
+    lemma, curve = lemmas.LEMMAS[name], lemmas.growth(part)
+    inside = lemmas.over_seeds(part[part["step"] < k], "measured")
+    bound = lemma.bound(task, Setting(settings.clients, settings.rounds, k))
     exponent = np.polyfit(np.log(curve.index), np.log(curve), 1)[0] if len(curve) > 1 else np.nan
     return {
         "problem": problem,
@@ -152,18 +148,16 @@ def _convergence(settings: DiscrepancySettings, task: lemmas.LemmaProblem, part:
     if name == "FedDualAvg":  # its lemma is about the mean of all shadow points
         return math.nan
     if lemmas.LEMMAS[name].potential is not None:
-        seen = lemmas.over_seeds(part, "potential")
-        seen = seen[(seen["step"] == 0) & (seen["round"] > 0)]
+        seen = lemmas.over_seeds(part[(part["step"] == 0) & (part["round"] > 0)], "potential")
         above = seen["mean"] + ERRORS * seen["error"]
         right = lemmas.potential_bound(settings, task, part, name, k)
         return float(np.max(above.to_numpy() / right))
-    inside = part[part["step"] < k]
-    steps = k * settings.rounds
-    apart = float(inside["measured"].sum()) * settings.clients / len(settings.seeds)
+    apart = float(part[part["step"] < k]["measured"].sum()) * settings.clients / len(settings.seeds)
     each: Any = part[part["step"] > 0].groupby("seed")["gap"].mean()
     last = part[part["round"] == settings.rounds].groupby("seed")["distance"].mean()
-    left = each + last / (2 * task.step_size * steps)
-    right = shadow_bound(task.constants, Setting(settings.clients, settings.rounds, k), task.step_size, apart).value
+    left = each + last / (2 * task.step_size * (k * settings.rounds))
+    setting = Setting(settings.clients, settings.rounds, k)
+    right = shadow_bound(task.constants, setting, task.step_size, apart).value
     return float((left.mean() + ERRORS * left.std(ddof=1) / math.sqrt(len(left))) / right)
 
 

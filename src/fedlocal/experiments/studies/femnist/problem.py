@@ -52,16 +52,11 @@ class HandwritingTask:
         self.seed, self.train, self.test = seed, train, test
         self.constraint = make_regularizer(settings, seed=seed)
         classes = CLASSES[settings.model] if settings.data == "femnist" else DIGITS
-        self.problem: DataProblem = (
-            Softmax(train, classes)
-            if settings.model == "softmax"
-            else ConstrainedMLP(train, self.constraint, settings.hidden, classes)
-        )
-        self.metrics: list[Metric] = [
-            Accuracy(name="training_accuracy"),
-            Accuracy(test, "test_accuracy"),
-            ConstraintViolation(),
-        ]
+        self.problem: DataProblem = Softmax(train, classes)
+        if settings.model != "softmax":
+            self.problem = ConstrainedMLP(train, self.constraint, settings.hidden, classes)
+        accuracies = [Accuracy(name="training_accuracy"), Accuracy(test, "test_accuracy")]
+        self.metrics: list[Metric] = [*accuracies, ConstraintViolation()]
 
 
 def examples(settings: FemnistSettings, seed: int) -> tuple[FederatedData, FederatedData]:

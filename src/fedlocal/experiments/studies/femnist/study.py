@@ -1,5 +1,6 @@
 """The constrained study: softmax regression or a network whose kernels are kept in a ball, on handwriting by writer."""
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -26,20 +27,14 @@ def run_study(settings: FemnistSettings, store: Store) -> StudyOutcome:
         histories += tuning.sweep_methods(objective, settings, seed, store)
     history = pd.concat(histories, ignore_index=True)
     results = tuning.tuned_results(settings, history, store)
+    late = settings.rounds / 10  # before it the methods hardly differ
+    look: Any = {"dashed": ONLY_SERVER_PROXIMAL, "first_round": late}
     return StudyOutcome(
         history=history,
         table=tuning.table(settings, results.methods, {}),
         verdicts=[*(judge(claim, results) for claim in settings.claims), feasible(settings, history)],
         notes=notes,
-        figures={
-            "figure": lambda target: tuning.draw_curves(
-                settings,
-                results.methods,
-                target,
-                dashed=ONLY_SERVER_PROXIMAL,
-                first_round=settings.rounds / 10,  # before it the methods hardly differ
-            )
-        },
+        figures={"figure": partial(tuning.draw_curves, settings, results.methods, **look)},
     )
 
 

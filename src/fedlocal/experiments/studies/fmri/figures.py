@@ -28,14 +28,8 @@ def draw_scatter(settings: FmriSettings, points: pd.DataFrame, target: Path) -> 
         for axis, r in zip(axes, rounds, strict=True):
             for name in settings.scatter.methods:
                 own: Any = points[(points["method"] == name) & (points["round"] == r)]
-                look = {
-                    "color": COLORS[name],
-                    "marker": MARKERS.get(name, "o"),
-                    "alpha": 0.75,
-                    "s": 34,
-                    "linewidths": 0,
-                }
-                axis.scatter(own["density"], own["validation_accuracy"], label=name, **look)
+                look: Any = {"color": COLORS[name], "marker": MARKERS.get(name, "o"), "linewidths": 0}
+                axis.scatter(own["density"], own["validation_accuracy"], s=34, alpha=0.75, label=name, **look)
             axis.set(title=f"after {r} rounds", xlabel="density", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
         axes[0].set_ylabel("validation accuracy")
         legend_below(axes)
@@ -70,10 +64,6 @@ def _view(axis: Axes, places: np.ndarray, weights: np.ndarray, shape: Sequence[i
     axis.imshow(np.where(np.isnan(plane), np.nan, 0.0), origin="lower", cmap=UNUSED)
     axis.imshow(np.where(plane == 0, np.nan, plane), origin="lower", cmap=SIGNED, vmin=-most, vmax=most)
     low, high = places[:, rest].min(axis=0) - MARGIN - 0.5, places[:, rest].max(axis=0) + MARGIN + 0.5
-    axis.set(
-        xlabel=f"{AXES[rest[0]]} axis, voxels",
-        ylabel=f"{AXES[rest[1]]} axis, voxels",
-        xlim=(low[0], high[0]),
-        ylim=(low[1], high[1]),
-    )
+    x, y = (f"{AXES[a]} axis, voxels" for a in rest)
+    axis.set(xlabel=x, ylabel=y, xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     axis.grid(False)

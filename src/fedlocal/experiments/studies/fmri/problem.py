@@ -31,11 +31,9 @@ class RegularizedLoss(Metric):
         return self.measure_many([evaluation])[0]
 
     def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
-        losses = self.loss.measure_many(evaluations)
-        return [
-            {self.name: loss[self.name] + float(self.psi.value(evaluation.x))}
-            for loss, evaluation in zip(losses, evaluations, strict=True)
-        ]
+        losses = (loss[self.name] for loss in self.loss.measure_many(evaluations))
+        values = (float(self.psi.value(evaluation.x)) for evaluation in evaluations)
+        return [{self.name: loss + value} for loss, value in zip(losses, values, strict=True)]
 
 
 class FmriTask:

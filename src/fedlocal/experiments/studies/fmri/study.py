@@ -5,10 +5,10 @@ round is its tuned one. Beside them stand proximal gradient descent on all train
 client (`local`), and the certified optimum.
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from fedlocal.experiments.studies.fmri.settings import FmriSettings, RegionClaim
 from fedlocal.methods import ProximalGradient
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.views import only
-from fedlocal.simulation import DivergenceWarning, simulate, sweep
+from fedlocal.simulation import simulate
 
 SLACK = 1e-9  # for products of step sizes such as 0.3 * 0.01 and for means of ones, which are rounded
 
@@ -36,17 +36,14 @@ def in_region(claim: RegionClaim, points: pd.DataFrame) -> Verdict:
     inside = within(last["density"], claim.density) & within(last["validation_accuracy"], claim.accuracy)
     shares = {name: inside[last["method"] == name] for name in claim.methods}
     counts = ", ".join(f"{share.sum()} of {len(share)} ({name})" for name, share in shares.items())
-    measured = f"density {_interval(claim.density)}, accuracy {_interval(claim.accuracy)}: {counts}"
+    density, accuracy = (f"{low:g} to {high:g}" for low, high in (claim.density, claim.accuracy))
+    measured = f"density {density}, accuracy {accuracy}: {counts}"
     return Verdict.of(claim.text, measured, all(share.mean() > 0.5 for share in shares.values()))
 
 
 def within(values: Any, limits: tuple[float, float]) -> Any:
     """Return a mask of the values that are between the limits, up to rounding."""
     return values.between(limits[0] - SLACK, limits[1] + SLACK)
-
-
-def _interval(limits: tuple[float, float]) -> str:
-    return f"{limits[0]:g} to {limits[1]:g}"
 
 
 def run_study(settings: FmriSettings, store: Store) -> StudyOutcome:
@@ -57,7 +54,12 @@ def run_study(settings: FmriSettings, store: Store) -> StudyOutcome:
     histories = [part for seed in run.seeds for part in tuning.sweep_methods(objective, run, seed, store)]
     history = pd.concat(histories, ignore_index=True)
     alone = pd.concat(_baselines(settings, task, store), ignore_index=True)
-    optimum = store.frame("optimum", lambda _: _optimum(objective, settings.weights))
+
+    def solve(_: Path) -> pd.DataFrame:
+        row, x = objective.optimum(settings.weights)
+        return pd.DataFrame([row | {"weights": x["weights"].tolist()}])
+
+    optimum = store.frame("optimum", solve)
     results = tuning.tuned_results(settings, history, store)
     baselines = {str(name): tuning.tune(settings, own) for name, own in alone.groupby("method")}
     results = replace(results, methods={**results.methods, **baselines})
@@ -70,14 +72,16 @@ def run_study(settings: FmriSettings, store: Store) -> StudyOutcome:
     return StudyOutcome(
         history=pd.concat([history, alone], ignore_index=True),
         table=_table(settings, results.methods, references),
-        verdicts=[judge(claim, results) for claim in settings.claims]
-        + [in_region(claim, points) for claim in settings.scatter.claims],
+        verdicts=[
+            *(judge(claim, results) for claim in settings.claims),
+            *(in_region(claim, points) for claim in settings.scatter.claims),
+        ],
         extra={"scatter": points, "voxels": voxels},
         notes=_notes(settings, task, alone, results.methods),
         figures={
-            "figure": lambda target: tuning.draw_curves(settings, federated, target, **look),
-            "figure-scatter": lambda target: figures.draw_scatter(settings, points, target),
-            "figure-brain": lambda target: figures.draw_brain(settings, voxels, task.shape, target),
+            "figure": partial(tuning.draw_curves, settings, federated, **look),
+            "figure-scatter": partial(figures.draw_scatter, settings, points),
+            "figure-brain": partial(figures.draw_brain, settings, voxels, task.shape),
         },
     )
 
@@ -97,37 +101,28 @@ def scatter_of(settings: FmriSettings, history: pd.DataFrame) -> pd.DataFrame:
 
 def _baselines(settings: FmriSettings, task: FmriTask, store: Store) -> list[pd.DataFrame]:
     """Return the histories of `centralized`, and of `local` for every training client, whose number is in the column `seed`."""
-    histories = [store.frame("centralized", lambda _: _gradient_descent(settings, task, task.problem, "examples"))]
+    everyone = store.frame("centralized", lambda _: _gradient_descent(settings, task, task.problem, "examples"))
+    histories = [everyone.assign(method="centralized", seed=0)]
     for m in range(task.num_clients):
         alone = partial(_gradient_descent, settings, task, only(task.problem, m), "uniform")
-        histories.append(store.frame(f"local-{m}", lambda _, alone=alone: alone()))
-    names = [("centralized", 0), *(("local", m) for m in range(task.num_clients))]
-    return [history.assign(method=name, seed=m) for history, (name, m) in zip(histories, names, strict=True)]
+        histories.append(store.frame(f"local-{m}", lambda _, alone=alone: alone()).assign(method="local", seed=m))
+    return histories
 
 
 def _gradient_descent(settings: FmriSettings, task: FmriTask, problem: DataProblem, weights: Weights) -> pd.DataFrame:
     """Return the history of proximal gradient descent with all step sizes; a round is one full gradient."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DivergenceWarning)
-        result = sweep(
-            problem,
-            ProximalGradient(1.0, task.psi),
-            {"step_size": settings.baseline_step_sizes},
-            rounds=settings.rounds,
-            local_steps=1,
-            weights=weights,
-            eval_every=settings.eval_every,
-            metrics=task.metrics,
-            progress=False,
-        )
-    history = result.history.merge(result.cells["diverged"], left_on="cell", right_index=True)
+    history = tuning.sweep_history(
+        problem,
+        ProximalGradient(1.0, task.psi),
+        {"step_size": settings.baseline_step_sizes},
+        rounds=settings.rounds,
+        local_steps=1,
+        weights=weights,
+        eval_every=settings.eval_every,
+        metrics=task.metrics,
+        progress=False,
+    )
     return history.rename(columns={"step_size": "client_step_size"}).assign(server_step_size=1.0)
-
-
-def _optimum(objective: tuning.CompositeObjective, weights: Weights) -> pd.DataFrame:
-    """Return one row about the centralised solution, with its weights."""
-    row, x = objective.optimum(weights)
-    return pd.DataFrame([row | {"weights": x["weights"].tolist()}])
 
 
 def _voxels(
@@ -139,7 +134,7 @@ def _voxels(
         tuned = methods[name]
         result = simulate(
             task.problem,
-            composite_method(name, task.psi, tuned.client_step_size, tuned.server_step_size),
+            composite_method(name, task.psi, *tuned.pair),
             **tuning.options(settings),
             eval_every=settings.rounds,
             seed=settings.seeds[0],
@@ -159,7 +154,6 @@ def _table(settings: FmriSettings, methods: Mapping[str, TunedMethod], reference
 def _notes(
     settings: FmriSettings, task: FmriTask, alone: pd.DataFrame, methods: Mapping[str, TunedMethod]
 ) -> list[str]:
-    """Describe what was run."""
     runs, scans = task.num_clients + task.validation.num_clients, task.validation.num_examples
     who = "one subject" if task.num_subjects == 1 else f"{task.num_subjects} subjects"
     last: Any = alone[(alone["method"] == "local") & (alone["round"] == settings.rounds)]
@@ -175,7 +169,6 @@ def _notes(
     if settings.clients_per_round > task.num_clients:
         notes.insert(1, f"{settings.clients_per_round} clients a round are asked for, all {task.num_clients} take part")
     if all(methods[name].late["validation_accuracy"] > 1 - SLACK for name in settings.methods):
-        notes.append(
-            f"every federated method gets all {scans} validation scans right, so accuracy does not tell them apart"
-        )
+        right = f"every federated method gets all {scans} validation scans right"
+        notes.append(f"{right}, so accuracy does not tell them apart")
     return notes

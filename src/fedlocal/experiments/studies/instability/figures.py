@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from fedlocal.experiments.studies.instability.claims import TEXT
 from fedlocal.experiments.studies.instability.settings import InstabilitySettings
 from fedlocal.methods import FedAc
-from fedlocal.report.figures import COLORS, panels, powers_of_two
+from fedlocal.report.figures import COLORS, legend_below, panels, powers_of_two
 from fedlocal.theory.constructions.instability import growth_factor, worst_distances
 
 AGD, STABLE, PLAIN, GREY = COLORS["FedAvg"], COLORS["FedAc-I"], COLORS["MB-AC-SGD"], "#777777"
@@ -37,7 +37,7 @@ def draw_distances(settings: InstabilitySettings, runs: Any, target: Path) -> No
         axes[1].set(title="Later, both runs converge to the optimum", ylim=(1e-6, None), xlim=(-5, 1.05 * late))
         for axis in axes:
             axis.set(xlabel="step t", ylabel="distance of the two runs / $\\varepsilon$", yscale="log")
-        _legend(axes[0], columns=4)
+        legend_below(axes, columns=4)
 
 
 def _plot_runs(axis: Axes, part: Any) -> None:
@@ -48,29 +48,20 @@ def _plot_runs(axis: Axes, part: Any) -> None:
     axis.plot(part["step"], part["gd"], color=PLAIN, linestyle=(0, (4, 1.5)), label="gradient descent", zorder=4)
 
 
-def _legend(axis: Axes, columns: int) -> None:
-    """Put one legend in rows below all panels."""
-    figure: Any = axis.get_figure()
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
-
-
 def draw_objective(settings: InstabilitySettings, points: Any, target: Path) -> None:
     """Draw the points that AGD queries, the curvatures there, and the widths of the intervals of curvature L."""
-    stiff = points[points["curvature"] > 1]
-    soft = points[points["curvature"] == 1]
-    title = f"The objective, $\\mu$ = 1, L = {settings.shown_kappa:g}"
+    stiff, soft, kappa = points[points["curvature"] > 1], points[points["curvature"] == 1], settings.shown_kappa
+    title = f"The objective, $\\mu$ = 1, L = {kappa:g}"
     with panels(3, target, title, size=(4.4, 3.7)) as axes:
         axes[0].plot(points["step"], points["md"], color="#bbbbbb", linewidth=1, zorder=1)
         axes[0].scatter(soft["step"], soft["md"], s=14, color=PLAIN, label="curvature $\\mu$", zorder=2)
         axes[0].scatter(stiff["step"], stiff["md"], s=26, color=AGD, label="curvature L", zorder=3)
         axes[0].set(title="Points that AGD queries", xlabel="step t", ylabel="$w_{md}$", yscale="log")
-        axes[1].vlines(stiff["md"], 1, settings.shown_kappa, color=AGD, linewidth=1.4)
+        axes[1].vlines(stiff["md"], 1, kappa, color=AGD, linewidth=1.4)
         axes[1].axhline(1, color=PLAIN, linewidth=1.8)
         axes[1].scatter(soft["md"], np.ones(len(soft)), s=14, color=PLAIN, zorder=3)
-        axes[1].scatter(stiff["md"], np.full(len(stiff), settings.shown_kappa), s=26, color=AGD, zorder=3)
-        axes[1].set(
-            title="Curvature F''(w)", xlabel="w", xscale="log", yscale="log", ylim=(0.6, 2 * settings.shown_kappa)
-        )
+        axes[1].scatter(stiff["md"], np.full(len(stiff), kappa), s=26, color=AGD, zorder=3)
+        axes[1].set(title="Curvature F''(w)", xlabel="w", xscale="log", yscale="log", ylim=(0.6, 2 * kappa))
         axes[2].plot(range(len(stiff)), stiff["log10_width"], color=AGD, marker="o", markersize=4)
         axes[2].set(title="Widths of the intervals", xlabel="interval k", ylabel="$\\log_{10}$ width")
         axes[0].legend(loc="lower left")
@@ -88,13 +79,12 @@ def draw_worst(settings: InstabilitySettings, worst: Any, target: Path) -> None:
             axis.plot(agd["local_steps"], agd["w"], color=AGD, label="AGD, x", **thin)
             thrice = growth_factor(kappa) ** (agd["local_steps"] / 3)
             axis.plot(agd["local_steps"], thrice, label="$(2(1 - 1/\\sqrt{\\kappa})^3)^{K/3}$", **DASHED)
-            axis.plot(
-                stable["local_steps"], stable["ag"], color=STABLE, marker="o", markersize=4.5, label="FedAc-I, $x_{ag}$"
-            )
-            axis.plot(stable["local_steps"], stable["w"], color=STABLE, label="FedAc-I, x", **thin)
+            k = stable["local_steps"]
+            axis.plot(k, stable["ag"], color=STABLE, marker="o", markersize=4.5, label="FedAc-I, $x_{ag}$")
+            axis.plot(k, stable["w"], color=STABLE, label="FedAc-I, x", **thin)
             look: dict[str, Any] = {"color": STABLE, "linestyle": (0, (1, 1.5)), "linewidth": 1.4}
-            axis.plot(stable["local_steps"], stable["bound"], label="FedAc-I, $x_{ag}$, theory", **look)
+            axis.plot(k, stable["bound"], label="FedAc-I, $x_{ag}$, theory", **look)
             axis.set(title=f"$\\kappa$ = {kappa:g}", xlabel="local steps K", yscale="log", ylim=(0.5, 1e8))
             powers_of_two(axis, settings.worst_local_steps)
         axes[0].set_ylabel("largest distance / $\\varepsilon$")
-        _legend(axes[0], columns=6)
+        legend_below(axes, columns=6)

@@ -24,7 +24,13 @@ from fedlocal.theory.constructions.instability import (
 
 def run_study(settings: InstabilitySettings, store: Store) -> StudyOutcome:
     """Construct the objectives, run twice on each, and compute the largest distances over all curvatures."""
-    runs, points, worst = _measure(settings, store)
+    kappas = sorted({*settings.kappas, settings.shown_kappa})
+    groups: list[dict[str, Callable[[], pd.DataFrame]]] = [
+        {f"runs-{kappa:g}-{stiff}": partial(two_runs, settings, kappa, stiff) for kappa in kappas for stiff in (1, 0)},
+        {"points": partial(_points, settings)},
+        {f"worst-{kappa:g}": partial(worst_cases, settings, kappa) for kappa in settings.worst_kappas},
+    ]
+    runs, points, worst = store.frames(groups)
     table = _table(settings, runs)
     return StudyOutcome(
         runs,
@@ -41,17 +47,6 @@ def run_study(settings: InstabilitySettings, store: Store) -> StudyOutcome:
         ],
         extra={"points": points, "worst": worst},
     )
-
-
-def _measure(settings: InstabilitySettings, store: Store) -> list[pd.DataFrame]:
-    """Return runs, queries and worst cases."""
-    kappas = sorted({*settings.kappas, settings.shown_kappa})
-    groups: list[dict[str, Callable[[], pd.DataFrame]]] = [
-        {f"runs-{kappa:g}-{stiff}": partial(two_runs, settings, kappa, stiff) for kappa in kappas for stiff in (1, 0)},
-        {"points": partial(_points, settings)},
-        {f"worst-{kappa:g}": partial(worst_cases, settings, kappa) for kappa in settings.worst_kappas},
-    ]
-    return store.frames(groups)
 
 
 def two_runs(settings: InstabilitySettings, kappa: float, stiff_step: int) -> pd.DataFrame:

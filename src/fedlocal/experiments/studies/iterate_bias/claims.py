@@ -13,20 +13,19 @@ EXPONENTS = {  # of k and of eta
     "piecewise": ("eta^2 k^(3/2) on the piecewise quadratic", 1.5, 2.0),
     "log_cosh": ("eta^3 k^2 on the log-cosh instance, which is third-order smooth", 2.0, 3.0),
 }
-AXES = ("steps", "step_size")  # along which the bias grows
+LINES = [(name, axis) for name in EXPONENTS for axis in ("steps", "step_size")]  # along which the bias grows
 CLOSE = 0.1  # exponents
 TIGHT = 0.95  # of an upper bound, from which on its constant cannot be improved
 NEAR = 0.02  # constants, relative
 
 
 def slopes(settings: IterateBiasSettings, scales: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """Return the measured exponents, by instance and by the variable (`AXES`) that they belong to."""
+    """Return the measured exponents, by instance and by the variable that they belong to."""
     found = {}
-    for name in EXPONENTS:
-        for axis in AXES:
-            rows: Any = scales[(scales["instance"] == name) & (scales["along"] == axis)]
-            rows = rows[rows["steps"] >= settings.scaling.fit_from] if axis == "steps" else rows
-            found[name, axis] = float(np.polyfit(np.log(rows[axis]), np.log(np.abs(rows["bias"])), 1)[0])
+    for name, axis in LINES:
+        rows: Any = scales[(scales["instance"] == name) & (scales["along"] == axis)]
+        rows = rows[rows["steps"] >= settings.scaling.fit_from] if axis == "steps" else rows
+        found[name, axis] = float(np.polyfit(np.log(rows[axis]), np.log(np.abs(rows["bias"])), 1)[0])
     return found
 
 
@@ -112,11 +111,5 @@ def about_constant(constants: pd.DataFrame) -> list[Verdict]:
         f"paths of the SDE, {row['backward']:.4f} by the backward equation with (1/2) eta sigma^2 u_xx, "
         f"{row['backward_of_the_text']:.4f} without the 1/2"
     )
-    return [
-        Verdict.of(f"the bias is about -{word} eta^3 k^2 sigma^2 F'''", measured, _near(row["sgd"], value))
-        for word, value in (("(1/2)", 0.5), ("(1/4)", 0.25))
-    ]
-
-
-def _near(measured: float, value: float) -> bool:
-    return bool(abs(measured - value) <= NEAR * value)
+    near = {word: bool(abs(row["sgd"] - value) <= NEAR * value) for word, value in (("(1/2)", 0.5), ("(1/4)", 0.25))}
+    return [Verdict.of(f"the bias is about -{word} eta^3 k^2 sigma^2 F'''", measured, near[word]) for word in near]

@@ -20,9 +20,7 @@ ORDERS = {
 }
 
 
-def draw_densities(
-    settings: IterateBiasSettings, samples: pd.DataFrame, law: Law, curve: pd.DataFrame, target: Path
-) -> None:
+def draw_densities(settings: IterateBiasSettings, samples: pd.DataFrame, law: Law, target: Path) -> None:
     """Draw the objective, the density after each number of steps, and the mean against the number of steps."""
     last: Any = samples[str(settings.steps[-1])]
     shown = (1.15 * float(last.quantile(0.0005)), 2.0 * float(last.quantile(0.9995)))
@@ -33,16 +31,15 @@ def draw_densities(
             _density(axis, samples[str(k)].to_numpy(), law, k, shown)
             axis.set_ylim(0, 1.08 * top)
         axes[1].legend(loc="upper left", fontsize=9, handlelength=1.4)
-        _means(axes[-1], settings, samples, curve)
+        _means(axes[-1], settings, samples, law)
 
 
 def _objective(axis: Axes, settings: IterateBiasSettings, shown: tuple[float, float]) -> None:
     x = np.linspace(*shown, 401)
     axis.plot(x, 1000 * np.where(x >= 0, settings.right, settings.left) * x**2, color=BLUE)
     axis.plot([0], [0], "o", color=GREY, ms=6)
-    axis.annotate(
-        "start: the optimum", (0, 0), (0, 40), textcoords="offset points", ha="right", color=GREY, va="bottom"
-    )
+    look: Any = {"textcoords": "offset points", "ha": "right", "va": "bottom", "color": GREY}
+    axis.annotate("start: the optimum", (0, 0), (0, 40), **look)
     axis.set(title="Objective F, in thousandths", xlabel="x", xlim=shown)
 
 
@@ -56,22 +53,14 @@ def _density(axis: Axes, x: np.ndarray, law: Law, k: int, shown: tuple[float, fl
     axis.set(title=f"After {k} steps: mean {law.bias[i]:.4f}", xlabel="x", xlim=shown)
 
 
-def _means(axis: Axes, settings: IterateBiasSettings, samples: pd.DataFrame, curve: pd.DataFrame) -> None:
+def _means(axis: Axes, settings: IterateBiasSettings, samples: pd.DataFrame, law: Law) -> None:
     kept: Any = samples[[str(k) for k in settings.steps]]
     error = 4 * kept.std().to_numpy() / np.sqrt(len(kept))
     axis.axhline(0, color=GREY, lw=1.2, ls=":")
-    axis.plot([0, *curve["steps"]], [0, *curve["mean"]], color=RED, label="exact")
-    axis.errorbar(
-        settings.steps,
-        kept.mean().to_numpy(),
-        error,
-        fmt="o",
-        color=GREEN,
-        ms=5,
-        capsize=3,
-        lw=1.4,
-        label=f"{len(kept):,} repeats, 4 standard errors",
-    )
+    axis.plot([0, *law.steps], [0, *law.bias], color=RED, label="exact")
+    look: Any = {"fmt": "o", "color": GREEN, "ms": 5, "capsize": 3, "lw": 1.4}
+    label = f"{len(kept):,} repeats, 4 standard errors"
+    axis.errorbar(settings.steps, kept.mean().to_numpy(), error, label=label, **look)
     axis.set(title="Mean of SGD", xlabel="steps k", xticks=[0, *settings.steps[1:]])
     axis.legend(loc="center right", fontsize=9)
 
@@ -82,8 +71,7 @@ def draw_growth(
     """Draw |bias| against k and eta, in the band between the theorems' bounds."""
     title = "Growth of the bias from the optimum, between the bounds of the text"
     with panels(4, target, title, size=(5.4, 3.7), columns=2) as axes:
-        places = [(name, along) for name in TITLES for along in ("steps", "step_size")]
-        for axis, (name, along) in zip(axes, places, strict=True):
+        for axis, (name, along) in zip(axes, slopes, strict=True):
             rows: Any = scales[(scales["instance"] == name) & (scales["along"] == along) & (scales["steps"] > 1)]
             _growth(axis, settings, rows, name, along, slopes[name, along])
 
@@ -121,12 +109,9 @@ def _ratio(axis: Axes, settings: IterateBiasSettings, constants: pd.DataFrame) -
     time = constants["time"]
     axis.axhline(0.5, color=RED, lw=1.2, ls=":")
     axis.axhline(0.25, color=GREEN, lw=1.2, ls=":")
-    text, half = (
-        r"backward equation with $\eta\sigma^2 u_{xx}$ (text)",
-        r"with $\frac{1}{2}\eta\sigma^2 u_{xx}$ (right)",
-    )
-    axis.plot(time, constants["backward_of_the_text"], color=RED, label=text)
-    axis.plot(time, constants["backward"], color=GREEN, label=half)
+    label = r"backward equation with $\eta\sigma^2 u_{xx}$ (text)"
+    axis.plot(time, constants["backward_of_the_text"], color=RED, label=label)
+    axis.plot(time, constants["backward"], color=GREEN, label=r"with $\frac{1}{2}\eta\sigma^2 u_{xx}$ (right)")
     bars = 4 * constants["sde_error"]
     label = "paths of the SDE, 4 standard errors"
     axis.errorbar(time, constants["sde"], bars, fmt="s", color=SAND, ms=4, capsize=3, lw=1.4, label=label)

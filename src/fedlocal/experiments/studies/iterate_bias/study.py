@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,14 +23,16 @@ CURVE_POINTS = 32  # of the exact mean against k
 
 def run_study(settings: IterateBiasSettings, store: Store) -> StudyOutcome:
     """Compare sampled densities and means with exact ones; measure exponents and the constant of the expansion."""
-    samples, scales, constants = _measure(settings, store)
+    groups: list[dict[str, Callable[[], pd.DataFrame]]] = [
+        {f"samples-{seed}": partial(sample, settings, seed) for seed in settings.seeds},
+        {f"scaling-{name}-{axis}": partial(scaling, settings, name, axis) for name, axis in claims.LINES},
+        {f"constant-{i}": partial(constant, settings, i) for i in range(len(settings.constant.times))},
+    ]
+    samples, scales, constants = store.frames(groups)
     law = exact(settings)
-    curve = pd.DataFrame({"steps": law.steps, "mean": law.bias})
     table = means(settings, samples, law)
-    history = pd.concat(
-        [table.assign(part="means"), scales.assign(part="scaling"), constants.assign(part="constant")],
-        ignore_index=True,
-    )
+    parts = {"means": table, "scaling": scales, "constant": constants}
+    history = pd.concat([frame.assign(part=name) for name, frame in parts.items()], ignore_index=True)
     return StudyOutcome(
         history=history,
         table=table,
@@ -40,38 +43,19 @@ def run_study(settings: IterateBiasSettings, store: Store) -> StudyOutcome:
             *claims.about_constant(constants),
         ],
         figures={
-            "figure": lambda target: figures.draw_densities(settings, samples, law, curve, target),
-            "figure-growth": lambda target: figures.draw_growth(
-                settings, scales, claims.slopes(settings, scales), target
-            ),
-            "figure-constant": lambda target: figures.draw_constant(settings, constants, target),
+            "figure": partial(figures.draw_densities, settings, samples, law),
+            "figure-growth": partial(figures.draw_growth, settings, scales, claims.slopes(settings, scales)),
+            "figure-constant": partial(figures.draw_constant, settings, constants),
         },
         extra={"samples": samples, "scaling": scales, "constant": constants},
     )
 
 
-def _measure(settings: IterateBiasSettings, store: Store) -> list[pd.DataFrame]:
-    """Return samples, growth and constants."""
-    groups: list[dict[str, Callable[[], pd.DataFrame]]] = [
-        {f"samples-{seed}": partial(sample, settings, seed) for seed in settings.seeds},
-        {
-            f"scaling-{name}-{axis}": partial(scaling, settings, name, axis)
-            for name in claims.EXPONENTS
-            for axis in claims.AXES
-        },
-        {f"constant-{i}": partial(constant, settings, i) for i in range(len(settings.constant.times))},
-    ]
-    return store.frames(groups)
-
-
 def sample(settings: IterateBiasSettings, seed: int) -> pd.DataFrame:
     """Return the iterates of SGD: a column per number of steps, a row per repeat."""
-    problem = piecewise_quadratic(settings.noise, settings.right, settings.left)
-    found = monte_carlo_bias(
-        problem, 0.0, settings.step_size, settings.steps, settings.repeats, seed, keep_samples=True
-    )
-    assert found.samples is not None
-    return pd.DataFrame({str(k): x for k, x in zip(settings.steps, found.samples, strict=True)})
+    problem, steps = piecewise_quadratic(settings.noise, settings.right, settings.left), settings.steps
+    found: Any = monte_carlo_bias(problem, 0.0, settings.step_size, steps, settings.repeats, seed, keep_samples=True)
+    return pd.DataFrame({str(k): x for k, x in zip(steps, found.samples, strict=True)})
 
 
 def exact(settings: IterateBiasSettings) -> Law:
@@ -79,8 +63,8 @@ def exact(settings: IterateBiasSettings) -> Law:
     last = settings.steps[-1]
     between = {last * i // CURVE_POINTS for i in range(1, CURVE_POINTS + 1)} - {0}
     problem = piecewise_quadratic(settings.noise, settings.right, settings.left)
-    noise = Gaussian(settings.noise)
-    return exact_law(problem, 0.0, settings.step_size, sorted(between | {*settings.steps}), noise, kinks=[0.0])
+    steps, noise = sorted(between | {*settings.steps}), Gaussian(settings.noise)
+    return exact_law(problem, 0.0, settings.step_size, steps, noise, kinks=[0.0])
 
 
 def means(settings: IterateBiasSettings, samples: pd.DataFrame, law: Law) -> pd.DataFrame:
@@ -105,7 +89,7 @@ def means(settings: IterateBiasSettings, samples: pd.DataFrame, law: Law) -> pd.
 
 
 def scaling(settings: IterateBiasSettings, name: str, axis: str) -> pd.DataFrame:
-    """Return the exact bias and its bounds on an instance, along one of `claims.AXES`."""
+    """Return the exact bias and its bounds on an instance, along `steps` or `step_size`."""
     s, rows = settings.scaling, []
     cells = [(s.step_size, [1, *s.steps])] if axis == "steps" else [(eta, [s.at_steps]) for eta in s.step_sizes]
     for eta, wanted in cells:
@@ -129,8 +113,7 @@ def _bounds(settings: IterateBiasSettings, name: str, eta: float, k: int) -> tup
     """Return the theorems' bounds: the lower one with the text's sigma, the upper one with the noise's deviation."""
     s, third = settings.scaling, None if name == "piecewise" else settings.scaling.third_order
     std = s.noise if name == "piecewise" else Uniform(s.noise).variance ** 0.5
-    lower = Constants(smoothness=s.smoothness, noise=s.noise, distance=0.0, third_order=third)
-    upper = Constants(smoothness=s.smoothness, noise=std, distance=0.0, third_order=third)
+    lower, upper = (Constants(s.smoothness, noise, distance=0.0, third_order=third) for noise in (s.noise, std))
     return iterate_bias_lower_bound(lower, eta, k).value, iterate_bias_upper_bound(upper, eta, k).value
 
 

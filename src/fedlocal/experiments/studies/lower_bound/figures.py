@@ -9,11 +9,12 @@ from matplotlib.axes import Axes
 from fedlocal.experiments.studies.lower_bound.settings import LowerBoundSettings
 from fedlocal.report.figures import COLORS, MARKERS, legend_below, panels, powers_of_two
 
-LOOK = {
+LOOK: dict[str, dict[str, Any]] = {
     "FedAvg": {"color": COLORS["FedAvg"], "marker": MARKERS["FedAvg"]},
     "MB-SGD": {"color": COLORS["MB-AC-SGD"], "marker": MARKERS["MB-SGD"]},
     "one client": {"color": COLORS["FedAc-vanilla"], "marker": "D"},
 }
+GUIDE: dict[str, Any] = {"color": "#555555", "linestyle": (0, (5, 4)), "linewidth": 1.2}
 FLOOR = 1e-9  # errors below it are not drawn
 
 
@@ -30,7 +31,8 @@ def draw_step_sizes(settings: LowerBoundSettings, history: Any, best: Any, targe
         limit = {"clients": np.inf, "local_steps": k, "rounds": r, "heterogeneity": 0.0}
         _draw_curves(axes[-1], history, best, limit, f"M = $\\infty$, K = {k}, R = {r}")
         axes[0].set_ylabel("error $E\\,F(x^{(R,0)}) - F^*$")
-        axes[0].set_ylim(1e-6 * settings.smoothness * settings.distance**2, settings.smoothness * settings.distance**2)
+        top = settings.smoothness * settings.distance**2
+        axes[0].set_ylim(1e-6 * top, top)
         for axis in axes:
             axis.set_xlim(1e-5 / settings.smoothness, 10 / settings.smoothness)
         legend_below(axes)
@@ -40,29 +42,17 @@ def draw_rates(settings: LowerBoundSettings, best: Any, slopes: dict[str, float]
     """Draw the best errors against R and against K, with infinitely many clients."""
     limit = best[np.isinf(best["clients"])]
     k, r = settings.limit.fit_local_steps, settings.limit.rounds[-1]
-    views = [
-        (
-            "rounds",
-            limit[limit["local_steps"] == k],
-            f"K = {k}: FedAvg like $R^{{{slopes['rounds']:.2f}}}$",
-            "rounds R",
-        ),
-        (
-            "local_steps",
-            limit[limit["rounds"] == r],
-            f"R = {r}: FedAvg like $K^{{{slopes['local_steps']:.2f}}}$",
-            "local steps K",
-        ),
-    ]
+    views = [("rounds", "local_steps", k, "K", "rounds R"), ("local_steps", "rounds", r, "R", "local steps K")]
     with panels(2, target, f"{settings.title}: the best step size", size=(5.4, 4.1), share_y=True) as axes:
-        for axis, (column, part, title, label) in zip(axes, views, strict=True):
+        for axis, (column, fixed, value, letter, label) in zip(axes, views, strict=True):
+            part = limit[limit[fixed] == value]
+            title = f"{letter} = {value}: FedAvg like ${label[-1]}^{{{slopes[column]:.2f}}}$"
             for name, look in LOOK.items():
                 own = part[(part["method"] == name) & (part["error"] > FLOOR)].sort_values(column)
                 axis.plot(own[column], own["error"], label=name, markersize=5.5, **look)
             own = part[part["method"] == "FedAvg"].sort_values(column)
             floor = own["order"] * own["constant"].min()
-            look: dict[str, Any] = {"color": "#555555", "linestyle": (0, (5, 4)), "linewidth": 1.2}
-            axis.plot(own[column], floor, label="lower bound with the measured constant", **look)
+            axis.plot(own[column], floor, label="lower bound with the measured constant", **GUIDE)
             axis.set(yscale="log", title=title, xlabel=label)
             powers_of_two(axis, own[column].tolist())
         axes[0].set_ylabel("error with the best step size")
@@ -74,11 +64,9 @@ def _draw_curves(axis: Axes, history: Any, best: Any, key: dict[str, float], tit
     means: Any = part.groupby(["method", "step_size"])["error"].mean()
     for name, look in LOOK.items():
         drawn = means[name] if name in means.index.levels[0] else means.iloc[:0]
-        drawn = drawn.clip(upper=1e9)  # so that divergence is a line upwards
-        axis.plot(
-            drawn.index, drawn.to_numpy(), label=name, color=look["color"], linewidth=2.4 if name == "FedAvg" else 1.6
-        )
+        drawn, width = drawn.clip(upper=1e9), 2.4 if name == "FedAvg" else 1.6  # divergence is a line upwards
+        axis.plot(drawn.index, drawn.to_numpy(), label=name, color=look["color"], linewidth=width)
     own = best[(best[[*key]] == [*key.values()]).all(axis=1)].set_index("method").loc["FedAvg"]
     axis.plot(own["step_size"], own["error"], "o", color=LOOK["FedAvg"]["color"], markersize=7, markeredgecolor="white")
-    axis.axhline(own["order"], color="#555555", linestyle=(0, (5, 4)), linewidth=1.2, label="$\\mu B^2$")
+    axis.axhline(own["order"], label="$\\mu B^2$", **GUIDE)
     axis.set(xscale="log", yscale="log", title=title, xlabel="step size")

@@ -4,7 +4,6 @@ Runs with finitely many clients are simulated. The limit of infinitely many is c
 the average after K noisy steps is an expectation, which K applications of a transition kernel give.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,10 +13,10 @@ import pandas as pd
 
 from fedlocal.experiments.runner.claims import Verdict
 from fedlocal.experiments.runner.store import Store, StudyOutcome
+from fedlocal.experiments.runner.tuning import sweep_history
 from fedlocal.experiments.studies.lower_bound.figures import draw_rates, draw_step_sizes
 from fedlocal.experiments.studies.lower_bound.settings import LowerBoundSettings
 from fedlocal.methods import FedAvg, MinibatchSGD
-from fedlocal.simulation import DivergenceWarning, sweep
 from fedlocal.theory.bounds.bound import Constants, Setting
 from fedlocal.theory.bounds.lower import lower_bound_curvature
 from fedlocal.theory.constructions.lower_bound_instances import lower_bound_instance
@@ -30,19 +29,14 @@ SPACING, REACH = 0.25, 9.0  # of the kernel's grid, in standard deviations of on
 
 def verdicts(settings: LowerBoundSettings, best: Any, slopes: dict[str, float]) -> list[Verdict]:
     """Judge the lower bound, its exponents, and the rates of the baselines."""
-    fed, at_limit = rows_of(best, "FedAvg"), rows_of(best, "FedAvg", limit=True).set_index(RUN)["error"]
-    batch = rows_of(best, "MB-SGD", limit=True).set_index(RUN)["error"]
-    alone = rows_of(best, "one client", limit=True).set_index(RUN)["error"]
-    lead = at_limit / np.minimum(batch, alone)
+    fed, limit = rows_of(best, "FedAvg"), rows_of(best, "FedAvg", limit=True)
+    batch, alone = (rows_of(best, name, limit=True).set_index(RUN)["error"] for name in ("MB-SGD", "one client"))
+    lead = limit.set_index(RUN)["error"] / np.minimum(batch, alone)
     behind = lead[lead < 1]
     by_rounds = lead.reset_index().pivot(index="local_steps", columns="rounds", values="error").sort_index(axis=1)
     widens = bool((by_rounds.diff(axis=1).iloc[:, 1:] > 0).all(axis=None) and by_rounds.iloc[:, -1].min() > 1)
     lowest = fed.loc[fed["constant"].idxmin()]
-    late = (
-        rows_of(best, "FedAvg", limit=True)
-        .pivot(index="local_steps", columns="rounds", values="constant")
-        .sort_index(axis=1)
-    )
+    late = limit.pivot(index="local_steps", columns="rounds", values="constant").sort_index(axis=1)
     kept = (late.iloc[:, -1] / late.iloc[:, -2]).min()
     return [
         Verdict.of(
@@ -71,10 +65,9 @@ def verdicts(settings: LowerBoundSettings, best: Any, slopes: dict[str, float]) 
     ]
 
 
-def rows_of(best: Any, method: str, limit: bool | None = None) -> Any:
-    """Return the rows of a method; `limit` selects infinitely (True) or finitely (False) many clients."""
-    own = best[best["method"] == method]
-    return own if limit is None else own[np.isinf(own["clients"]) == limit]
+def rows_of(best: Any, method: str, limit: bool = False) -> Any:
+    """Return the rows of a method, or only those with infinitely many clients."""
+    return best[(best["method"] == method) & (np.isinf(best["clients"]) if limit else True)]
 
 
 def run_study(settings: LowerBoundSettings, store: Store) -> StudyOutcome:
@@ -107,7 +100,7 @@ def _measure(settings: LowerBoundSettings, store: Store) -> pd.DataFrame:
     frames = []
     with ProgressBar("parts", len(cases) + PORTIONS + len(settings.limit.local_steps)) as bar:
         for case, seed in cases:
-            name = f"{_part(case)}-{seed}"
+            name = f"M{case.clients}-K{case.local_steps}-R{case.rounds}-Z{case.heterogeneity:g}-{seed}"
             bar.advance_to(len(frames), name)
             frames.append(store.frame(name, lambda _, case=case, seed=seed: simulate_case(settings, case, seed)))
 
@@ -141,29 +134,26 @@ def simulate_case(settings: LowerBoundSettings, case: Any, seed: int) -> pd.Data
     if case.heterogeneity == 0:
         alone = lower_bound_instance(constants(settings), replace(setting, clients=1))
         runs.append(("one client", alone, FedAvg))
-    frames = []
+    etas, frames = step_sizes(settings), []
     for name, problem, method in runs:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DivergenceWarning)
-            result = sweep(
-                problem,
-                lambda step_size, method=method: method(step_size),
-                {"step_size": step_sizes(settings).tolist()},
-                rounds=case.rounds,
-                local_steps=case.local_steps,
-                batch_size=1,
-                eval_every=case.rounds,
-                seed=seed,
-                progress=False,
-            )
-        last = result.history[result.history["round"] == case.rounds].set_index("cell")["loss"]
-        errors = last.reindex(result.cells.index).fillna(np.inf).to_numpy()
-        frames.append(pd.DataFrame({"method": name, "step_size": step_sizes(settings), "error": errors}))
-        start = float(result.history["loss"].iloc[0])
+        history = sweep_history(
+            problem,
+            lambda step_size, method=method: method(step_size),
+            {"step_size": etas.tolist()},
+            rounds=case.rounds,
+            local_steps=case.local_steps,
+            batch_size=1,
+            eval_every=case.rounds,
+            seed=seed,
+            progress=False,
+        )
+        last = history[history["round"] == case.rounds].set_index("cell")["loss"]
+        errors = last.reindex(range(len(etas))).fillna(np.inf).to_numpy()
+        frames.append(pd.DataFrame({"method": name, "step_size": etas, "error": errors}))
+        start = float(history["loss"].iloc[0])
         frames.append(pd.DataFrame({"method": [name], "step_size": [0.0], "error": [start]}))
-    return pd.concat(frames, ignore_index=True).assign(
-        **{**case.model_dump(), "clients": float(case.clients)}, seed=seed
-    )
+    cell = case.model_dump() | {"clients": float(case.clients), "seed": seed}
+    return pd.concat(frames, ignore_index=True).assign(**cell)
 
 
 def limits(settings: LowerBoundSettings, k: int, alone: pd.DataFrame) -> pd.DataFrame:
@@ -175,9 +165,8 @@ def limits(settings: LowerBoundSettings, k: int, alone: pd.DataFrame) -> pd.Data
         first = {"FedAvg": drifts[r], "MB-SGD": 0.0 * etas, "one client": alone[str(k * r)].to_numpy()}
         for name, noisy in first.items():
             errors = noisy + _quadratic_part(settings, mu, etas, r if name == "MB-SGD" else k * r)
-            frames.append(
-                pd.DataFrame({"method": name, "step_size": etas, "error": errors, "local_steps": k, "rounds": r})
-            )
+            row = {"method": name, "step_size": etas, "error": errors, "local_steps": k, "rounds": r}
+            frames.append(pd.DataFrame(row))
     return pd.concat(frames, ignore_index=True).assign(clients=np.inf, heterogeneity=0.0, seed=-1)
 
 
@@ -259,17 +248,13 @@ def _psi(x: Any) -> Any:
     return np.where(x >= 0, 1.0, 0.5) * x**2
 
 
-def _part(case: Any) -> str:
-    return f"M{case.clients}-K{case.local_steps}-R{case.rounds}-Z{case.heterogeneity:g}"
-
-
 def _slopes(settings: LowerBoundSettings, best: pd.DataFrame) -> dict[str, float]:
     """Return the exponents of FedAvg's best error in R at the first K of the fit, and in K at the last R, in the limit."""
     grid, own = settings.limit, rows_of(best, "FedAvg", limit=True)
     own = own[(own["local_steps"] >= grid.fit_local_steps) & (own["rounds"] >= grid.fit_rounds)]
     lines = {
         "rounds": own[own["local_steps"] == grid.fit_local_steps],
-        "local_steps": own[own["rounds"] == settings.limit.rounds[-1]],
+        "local_steps": own[own["rounds"] == grid.rounds[-1]],
     }
     return {name: float(np.polyfit(np.log(part[name]), np.log(part["error"]), 1)[0]) for name, part in lines.items()}
 

@@ -36,9 +36,8 @@ class RateCase(NamedTuple):
 
     def text(self) -> Term:
         """Return the term of the text; of a minimum of two terms, the one of this method."""
-        rate = next(
-            r for r in CONVERGENCE if r.assumption == self.assumption and r.method == self.method.partition("-")[0]
-        )
+        row = self.assumption, self.method.partition("-")[0]
+        rate = next(r for r in CONVERGENCE if (r.assumption, r.method) == row)
         if self.term == "statistical":
             return next(one[0] for one in rate.terms if one[0].name == "statistical")
         found = [one for one in rate.overhead() if one[0].name != "acceleration"][-1]

@@ -61,10 +61,8 @@ def rounds_needed(speedup: pd.DataFrame) -> pd.DataFrame:
     for (method, m), own in speedup.groupby(["method", "clients"], sort=False):  # pyright: ignore
         own = own.sort_values("rounds")
         ratio = np.log(own["error"].to_numpy() / own["error"].iloc[-1] / 2)
-        above, r = np.flatnonzero(ratio > 0), np.log(own["rounds"].to_numpy())
-        if len(above) == 0:
-            needed = 1.0
-        else:
+        above, r, needed = np.flatnonzero(ratio > 0), np.log(own["rounds"].to_numpy()), 1.0
+        if len(above):
             i = above[-1]
             needed = float(np.exp(r[i] + (r[i + 1] - r[i]) * ratio[i] / (ratio[i] - ratio[i + 1])))
         rows.append({"method": method, "clients": m, "rounds": needed})
@@ -99,11 +97,9 @@ def about_methods(table: pd.DataFrame) -> list[Verdict]:
     over: Any = table[(table["term"] == "overhead") & table["of"].isin(["R", INVERSE])]
     for assumption, own in over.groupby("assumption", sort=False):
         found = own.set_index("method")["raw"]
+        claim = f"{assumption}: the overhead of FedAc falls faster with R than FedAvg's"
         measured = ", ".join(f"{name} R^{value:.2f}" for name, value in found.items())
-        faster = found.drop("FedAvg").max() < found["FedAvg"] - CLOSE
-        judged.append(
-            Verdict.of(f"{assumption}: the overhead of FedAc falls faster with R than FedAvg's", measured, bool(faster))
-        )
+        judged.append(Verdict.of(claim, measured, bool(found.drop("FedAvg").max() < found["FedAvg"] - CLOSE)))
     return judged
 
 

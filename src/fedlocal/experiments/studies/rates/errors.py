@@ -61,18 +61,17 @@ def limit_errors(
     remains, with a relative error of the order of 1/sqrt(pairs).
     """
     with jax.enable_x64(True):
-        steps, key = jnp.asarray(local_steps), jax.random.key(seed)
-        places = np.asarray(_every_round(noisy, _columns(own), steps, max(rounds), pairs, key))
-        return _values(noisy.problem, places[np.array(rounds) - 1])
+        key = jax.random.key(seed)
+        places = _every_round(noisy, _columns(own), jnp.asarray(local_steps), max(rounds), pairs, key)
+        return np.asarray(_values(noisy.problem, places[np.array(rounds) - 1]))
 
 
 def finite_errors(noisy: NoisyCoordinate, own: FedAcCells, setting: Setting, repeats: int, seed: int) -> np.ndarray:
     """Return (cells,): the mean of F(x_ag) over repeats, from the optimum, with independent noise for every client."""
     with jax.enable_x64(True):
-        steps, count = jnp.asarray(setting.local_steps), jnp.asarray(setting.rounds)
-        shape = (repeats, setting.clients)
+        steps, count, shape = jnp.asarray(setting.local_steps), jnp.asarray(setting.rounds), (repeats, setting.clients)
         places = _last_round(noisy, _columns(own), steps, count, shape, jax.random.key(seed))
-        return _values(noisy.problem, np.asarray(places)).mean(axis=-1)
+        return np.asarray(_values(noisy.problem, places)).mean(axis=-1)
 
 
 def quadratic_errors(
@@ -104,8 +103,7 @@ def quadratic_errors(
 
 def _quadratic_step(own: FedAcCells, curvatures: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a step as (cells, curvatures, 3, 3) on (x, x_ag, start), and the effect of unit noise, (cells, 1, 3)."""
-    steps = np.zeros((len(own.eta), len(curvatures), 3, 3))
-    push = np.zeros((len(own.eta), 1, 3))
+    steps, push = np.zeros((len(own.eta), len(curvatures), 3, 3)), np.zeros((len(own.eta), 1, 3))
     for i, (alpha, beta, eta, gamma, strength) in enumerate(zip(*own, strict=True)):
         md, gain = middle_weights(beta), np.array([gamma, eta])
         slope = (curvatures + strength)[:, None, None] * md
@@ -116,14 +114,9 @@ def _quadratic_step(own: FedAcCells, curvatures: np.ndarray) -> tuple[np.ndarray
     return steps, push
 
 
-def _values(problem: AbstractProblem, x: np.ndarray) -> np.ndarray:
-    with jax.enable_x64(True):
-        return np.asarray(_value(problem, jnp.asarray(x.ravel()))).reshape(x.shape)
-
-
 @eqx.filter_jit
-def _value(problem: Any, x: jax.Array) -> jax.Array:
-    return jax.vmap(lambda a: problem.value(a, jnp.asarray(0)))(x)
+def _values(problem: Any, x: jax.Array) -> jax.Array:
+    return jax.vmap(lambda a: problem.value(a, jnp.asarray(0)))(x.ravel()).reshape(x.shape)
 
 
 def _columns(own: FedAcCells) -> FedAcCells:

@@ -11,11 +11,7 @@ from fedlocal.experiments.studies.rates.cases import INVERSE, METHODS
 from fedlocal.experiments.studies.rates.settings import RatesSettings
 from fedlocal.report.figures import COLORS, MARKERS, legend_below, panels, powers_of_two
 
-LOOK: dict[str, dict[str, Any]] = {
-    "FedAvg": {"color": COLORS["FedAvg"], "marker": MARKERS["FedAvg"]},
-    "FedAc-I": {"color": COLORS["FedAc-I"], "marker": MARKERS["FedAc-I"]},
-    "FedAc-II": {"color": COLORS["FedAc-II"], "marker": MARKERS["FedAc-II"]},
-}
+LOOK: Any = {name: {"color": COLORS[name], "marker": MARKERS[name]} for name in ("FedAvg", "FedAc-I", "FedAc-II")}
 GUIDE: dict[str, Any] = {"linestyle": (0, (5, 3)), "linewidth": 1.3, "alpha": 0.55, "zorder": 1}
 AXES = {"rounds": ("R", "rounds R"), "local_steps": ("K", "local steps K")}
 
@@ -69,15 +65,9 @@ def draw_statistical(settings: RatesSettings, history: Any, target: Path) -> Non
                 total = own["clients"] * own["local_steps"] * own["rounds"]
                 errors = own["error"] / (own["reach"] if sign == ">" else 1.0)
                 axis.scatter(total, errors, s=22, alpha=0.75, linewidth=0, label=name, zorder=3, **LOOK[name])
-                x = np.array([total.min(), total.max()])
-                middle = np.exp(np.mean(np.log(errors)) - slope * np.mean(np.log(total)))
-                axis.plot(x, middle * x**slope, color=LOOK[name]["color"], **GUIDE)
-            axis.set(
-                title=_written(f"mu {sign} 0") + f", slope {slope:g}",
-                xlabel="gradients M K R",
-                xscale="log",
-                yscale="log",
-            )
+                _guide(axis, name, total, errors, slope, [total.min(), total.max()])
+            title = _written(f"mu {sign} 0") + f", slope {slope:g}"
+            axis.set(title=title, xlabel="gradients M K R", xscale="log", yscale="log")
             axis.set_ylabel(r"error / $(\mu \gamma K R)$" if sign == ">" else "error")
         legend_below(axes)
 
@@ -91,18 +81,15 @@ def draw_speedup(settings: RatesSettings, speedup: Any, needed: Any, target: Pat
     )
     with panels(2, target, title, (5.0, 3.7)) as axes:
         for name in METHODS:
-            color, marker = LOOK[name]["color"], LOOK[name]["marker"]
             for m, alpha in zip(shown, (0.35, 0.65, 1.0), strict=True):
                 own = speedup[(speedup["method"] == name) & (speedup["clients"] == m)].sort_values("rounds")
                 ratio = own["error"] / own["error"].iloc[-1]
-                label = f"{name}, M = {m}"
-                axes[0].plot(own["rounds"], ratio, color=color, marker=marker, markersize=3.5, alpha=alpha, label=label)
+                axes[0].plot(own["rounds"], ratio, markersize=3.5, alpha=alpha, label=f"{name}, M = {m}", **LOOK[name])
             own = needed[needed["method"] == name]
-            axes[1].plot(own["clients"], own["rounds"], color=color, marker=marker, label=f"{name}, measured")
+            axes[1].plot(own["clients"], own["rounds"], label=f"{name}, measured", **LOOK[name])
             slope, word = (1.0, "M") if name == "FedAvg" else (1 / 3, "M^{1/3}")
-            x = own["clients"].to_numpy(float)
-            middle = np.exp(np.mean(np.log(own["rounds"])) - slope * np.mean(np.log(x)))
-            axes[1].plot(x, middle * x**slope, color=color, label=f"order of the text, ${word}$", **GUIDE)
+            label = f"order of the text, ${word}$"
+            _guide(axes[1], name, own["clients"], own["rounds"], slope, own["clients"], label=label)
         axes[0].axhline(2.0, color="#9a9a9a", **GUIDE)
         axes[0].set(title="error over that with K = 1", xlabel="rounds R", yscale="log", ylabel="ratio")
         axes[1].set(title="rounds until the ratio is 2", xlabel="clients M", ylabel="rounds R", yscale="log")
@@ -117,8 +104,13 @@ def draw_speedup(settings: RatesSettings, speedup: Any, needed: Any, target: Pat
 def _line(axis: Axes, name: str, x: Any, y: Any, text: float, measured: float) -> None:
     """Draw points, and a line with the text's slope through their middle."""
     axis.plot(x, y, markersize=5, label=f"{name}: {measured:.2f} (text {text:.2f})", **LOOK[name])
-    middle = np.exp(np.mean(np.log(y)) - text * np.mean(np.log(x)))
-    axis.plot(x, middle * np.asarray(x, float) ** text, color=LOOK[name]["color"], **GUIDE)
+    _guide(axis, name, x, y, text, x)
+
+
+def _guide(axis: Axes, name: str, x: Any, y: Any, slope: float, at: Any, **look: Any) -> None:
+    """Draw the line with this slope through the middle of the points (x, y)."""
+    middle = np.exp(np.mean(np.log(y)) - slope * np.mean(np.log(x)))
+    axis.plot(at, middle * np.asarray(at, float) ** slope, color=LOOK[name]["color"], **GUIDE, **look)
 
 
 def _written(assumption: str) -> str:

@@ -8,6 +8,8 @@ For mu > 0 the text's step size gamma is 1/(mu K R) times a logarithm. Exponents
 R, which then is R but for this logarithm, and with R itself beside it.
 """
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from scipy.interpolate import make_interp_spline
@@ -29,7 +31,6 @@ from fedlocal.problems.oracle import piecewise_quadratic
 from fedlocal.theory.bounds.bound import Constants, Setting
 from fedlocal.theory.bounds.lower import lower_bound_curvature
 from fedlocal.theory.constructions.lower_bound_instances import log_cosh_instance, piecewise_instance
-from fedlocal.util.progress import ProgressBar
 
 FINE = 150  # step sizes of the grid in which the best one is searched
 HUGE = 1e6  # errors from here on are divergence
@@ -37,7 +38,14 @@ HUGE = 1e6  # errors from here on are divergence
 
 def run_study(settings: RatesSettings, store: Store) -> StudyOutcome:
     """Measure the tuned errors of every case, their exponents, and the rounds that linear speed-up takes."""
-    history, speedup = _measure(settings, store)
+    groups = [
+        {f"{case.part}-K{k}": partial(measure, settings, case, k) for k in settings.local_steps} for case in CASES
+    ]
+    cuts = [(method, m) for method in METHODS for m in settings.speedup.clients]
+    last = {f"speedup-{method}-M{m}": partial(speedups, settings, method, m) for method, m in cuts}
+    *frames, speedup = store.frames([*groups, last])
+    cases = [frame.assign(case=case.name) for case, frame in zip(CASES, frames, strict=True)]
+    history = pd.concat(cases, ignore_index=True)
     table, needed = exponents(history), rounds_needed(speedup)
     return StudyOutcome(
         history=history,
@@ -72,23 +80,6 @@ def _notes(settings: RatesSettings, history: pd.DataFrame, speedup: pd.DataFrame
         "are compared with each other, not with 1 and 1/3",
         f"all noise is drawn with the first seed, {settings.seeds[0]}",
     ]
-
-
-def _measure(settings: RatesSettings, store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the errors of all cases, and those of the study of linear speed-up; stored parts are read."""
-    cases = [(case, k) for case in CASES for k in settings.local_steps]
-    cuts = [(method, m) for method in METHODS for m in settings.speedup.clients]
-    frames, speedup = [], []
-    with ProgressBar("parts", len(cases) + len(cuts)) as bar:
-        for case, k in cases:
-            bar.advance_to(len(frames), f"{case.assumption}, {case.method}, {case.term}, K = {k}")
-            made = store.frame(f"{case.part}-K{k}", lambda _, case=case, k=k: measure(settings, case, k))
-            frames.append(made.assign(case=case.name))
-        for method, m in cuts:
-            bar.advance_to(len(frames) + len(speedup), f"linear speed-up, {method}, M = {m}")
-            name = f"speedup-{method}-M{m}"
-            speedup.append(store.frame(name, lambda _, method=method, m=m: speedups(settings, method, m)))
-    return pd.concat(frames, ignore_index=True), pd.concat(speedup, ignore_index=True)
 
 
 def measure(settings: RatesSettings, case: RateCase, k: int) -> pd.DataFrame:
@@ -171,13 +162,11 @@ def _grid(settings: RatesSettings, case: RateCase, k: int, count: int) -> FedAcC
 
 def _overheads(settings: RatesSettings, case: RateCase, own: FedAcCells, k: int) -> np.ndarray:
     """Return (rounds, cells): F_1 in the limit of infinitely many clients."""
-    L, noise = settings.smoothness, settings.noise
-    if case.instance == "kink":
-        problem = piecewise_instance(L, noise)
-    elif case.instance == "lower bound":
-        problem = piecewise_instance(settings.lower_bound_smoothness / 12, noise)
+    noise = settings.noise
+    if case.instance == "log cosh":
+        problem = log_cosh_instance(settings.smoothness, settings.third_order, noise)
     else:
-        problem = log_cosh_instance(L, settings.third_order, noise)
+        problem = piecewise_instance(_noisy_smoothness(settings, case), noise)
     pairs = max(1, settings.pairs // (settings.num_strengths if np.any(own.augmented > 0) else 1))
     return limit_errors(NoisyCoordinate(problem, noise), own, k, settings.rounds, pairs, settings.seeds[0])
 

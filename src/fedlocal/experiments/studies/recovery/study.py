@@ -3,6 +3,7 @@
 Each method runs with every pair of step sizes; the pair with the best score over the last rounds is its tuned one.
 """
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -22,9 +23,8 @@ def run_study(settings: RecoverySettings, store: Store) -> StudyOutcome:
         strength, note = _strength(settings, task, store)
         notes.append(note)
         objective = tuning.CompositeObjective(task.problem, task.regularizer(strength), task.metrics)
-        optimum = store.frame(
-            f"optimum-{seed}", lambda _, own=objective: pd.DataFrame([own.optimum(settings.weights)[0]])
-        )
+        solve = partial(objective.optimum, settings.weights)
+        optimum = store.frame(f"optimum-{seed}", lambda _, solve=solve: pd.DataFrame([solve()[0]]))
         optima.append(optimum.assign(seed=seed, strength=strength))
         histories += tuning.sweep_methods(objective, settings, seed, store)
     history, optimum = pd.concat(histories, ignore_index=True), pd.concat(optima, ignore_index=True)
@@ -44,14 +44,9 @@ def _strength(settings: RecoverySettings, task: RecoveryTask, store: Store) -> t
     """Return lambda, and a note that says how it was found."""
     if settings.strength != "recover":
         return settings.strength, f"lambda = {settings.strength:g}"
-    path = store.frame(f"strength-{task.seed}", lambda _: choose_strength(task, settings.weights))
-    strength = float(path["chosen"].iloc[0])
-    return strength, f"lambda = {strength:g} (seed {task.seed}), {_rule(task, path)}"
-
-
-def _rule(task: RecoveryTask, path: Any) -> str:
-    """Describe how a strength was chosen from a path."""
-    of = path[path["recovers"]]["strength"]
+    path: Any = store.frame(f"strength-{task.seed}", lambda _: choose_strength(task, settings.weights))
+    strength, of = float(path["chosen"].iloc[0]), path[path["recovers"]]["strength"]
+    rule = f"by the text's rule: the centralised solution recovers the pattern from {of.min():.2g} to {of.max():.2g}"
     if task.low_rank and path["rank_error"].min() > 0:
-        return "for the rank nearest to the true one: no strength recovers it centrally"
-    return f"by the text's rule: the centralised solution recovers the pattern from {of.min():.2g} to {of.max():.2g}"
+        rule = "for the rank nearest to the true one: no strength recovers it centrally"
+    return strength, f"lambda = {strength:g} (seed {task.seed}), {rule}"

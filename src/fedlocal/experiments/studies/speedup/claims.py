@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -65,78 +65,54 @@ def judge(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
     return CHECKS[claim.check](claim, speeds)
 
 
-def _rounds_needed(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
+def _rounds_needed(claim: Any, speeds: Speeds) -> Verdict:
     """The level is reached in these rounds and not in half of them, up to the tolerance: the text reads it off a figure."""
-    method, level, rounds, clients = (_given(claim, name) for name in ("method", "level", "rounds", "clients"))
-    own: Any = speeds.methods[method][clients]
+    own: Any = speeds.methods[claim.method][claim.clients]
+    level, rounds = claim.level, claim.rounds
     k = speeds.steps // rounds
     for needed in (k, 2 * k):
         if needed not in own.index:
-            return Verdict.unmeasured(
-                claim.text, f"K = {needed}, which is {speeds.steps / needed:g} rounds, was not run"
-            )
+            why = f"K = {needed}, which is {speeds.steps / needed:g} rounds, was not run"
+            return Verdict.unmeasured(claim.text, why)
     strictly = own.index[own <= level]
-    measured = f"{own[k]:.2e} after {rounds} rounds, {own[2 * k]:.2e} after {speeds.steps // (2 * k)}; "
-    measured += (
-        f"below {level:g} from {speeds.steps // strictly.max()} rounds on"
-        if len(strictly)
-        else f"never below {level:g}"
-    )
+    below = f"below {level:g}"
+    reached = f"{below} from {speeds.steps // strictly.max()} rounds on" if len(strictly) else f"never {below}"
+    measured = f"{own[k]:.2e} after {rounds} rounds, {own[2 * k]:.2e} after {speeds.steps // (2 * k)}; {reached}"
     there = own <= level * (1 + claim.tolerance)
     return Verdict.of(claim.text, measured, bool(there[k] and not there[own.index > k].any()))
 
 
-def _linear_speedup(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
-    """For every method and K, suboptimality falls like M to an exponent that is at least this large; linear is 1."""
-    return _exponents(claim, speeds, lambda e: e >= _given(claim, "exponent"))
-
-
-def _no_linear_speedup(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
-    """For every method and K, suboptimality falls like M to a smaller exponent than this."""
-    return _exponents(claim, speeds, lambda e: e < _given(claim, "exponent"))
-
-
-def _exponents(claim: SpeedupClaim, speeds: Speeds, holds: Callable[[float], bool]) -> Verdict:
+def _exponents(claim: Any, speeds: Speeds, linear: bool) -> Verdict:
+    """For every method and K, suboptimality falls like M to an exponent that is at least (or below) this one; linear is 1."""
     m = speeds.grid.clients
     if max(m) < SPAN * min(m):
         return Verdict.unmeasured(claim.text, f"M from {min(m)} to {max(m)} is too little for an exponent")
     every = speeds.local_steps(claim)
     exponents = {name: [speeds.exponent(name, k) for k in every] for name in claim.methods}
     measured = "; ".join(f"{name} {_list([round(e, 2) for e in values])}" for name, values in exponents.items())
-    measured = f"exponents of 1/M for {_ks(every)}: {measured}; linear is 1, {_given(claim, 'exponent'):g} is the limit"
-    return Verdict.of(claim.text, measured, all(holds(e) for values in exponents.values() for e in values))
+    measured = f"exponents of 1/M for {_ks(every)}: {measured}; linear is 1, {claim.exponent:g} is the limit"
+    found = [e for values in exponents.values() for e in values]
+    return Verdict.of(claim.text, measured, all(e >= claim.exponent if linear else e < claim.exponent for e in found))
 
 
-def _deteriorates(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
+def _deteriorates(claim: Any, speeds: Speeds) -> Verdict:
     """For every K, with the most clients, suboptimality is this many times that of K = 1."""
     if 1 not in speeds.grid.local_steps:
         return Verdict.unmeasured(claim.text, "K = 1 was not run")
     every, m = speeds.local_steps(claim), claim.clients or max(speeds.grid.clients)
-    own: Any = speeds.methods[_given(claim, "method")][m]
+    own: Any = speeds.methods[claim.method][m]
     ratios = [float(own[k] / own[1]) for k in every]
     measured = f"with {m} clients, {_list(ratios)} times the suboptimality of K = 1 for {_ks(every)}"
-    return Verdict.of(claim.text, measured, min(ratios) >= _given(claim, "factor"))
+    return Verdict.of(claim.text, measured, min(ratios) >= claim.factor)
 
 
-def _better(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
-    """For every K, the best of the others has this many times the suboptimality: geometric mean over M, or the claim's M."""
-    leads, measured = _leads(claim, speeds)
-    return Verdict.of(claim.text, measured, bool(min(leads) > _given(claim, "factor")))
-
-
-def _similar(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
-    """For every K, the best of the others has at most this many times the suboptimality and at least one over it."""
-    leads, measured = _leads(claim, speeds)
-    return Verdict.of(claim.text, measured, bool(max(np.abs(np.log(leads))) <= np.log(_given(claim, "factor"))))
-
-
-def _leads(claim: SpeedupClaim, speeds: Speeds) -> tuple[list[float], str]:
-    """Return for every K the factor by which a method is better than the best of others, as a number and in words.
+def _leads(claim: Any, speeds: Speeds, similar: bool) -> Verdict:
+    """For every K, the best of the others has this many times the suboptimality, or at most so many and at least one over it.
 
     It is a geometric mean over M, or for the M of the claim.
     """
     every, most = speeds.local_steps(claim), claim.clients or max(speeds.grid.clients)
-    own = speeds.methods[_given(claim, "method")].loc[every]
+    own = speeds.methods[claim.method].loc[every]
     others = np.min([speeds.methods[name].loc[every].to_numpy() for name in claim.than], axis=0)
     ratios: Any = pd.DataFrame(others / own.to_numpy(), index=own.index, columns=own.columns)
     averaged = ratios if claim.clients is None else ratios[[most]]
@@ -144,7 +120,9 @@ def _leads(claim: SpeedupClaim, speeds: Speeds) -> tuple[list[float], str]:
     names = claim.than[0] if len(claim.than) == 1 else "the best other"
     measured = f"suboptimality of {names} over that of {claim.method} for {_ks(every)}: "
     measured += f"{_list(leads)} (mean over M), " if claim.clients is None else ""
-    return leads, f"{measured}{_list(ratios[most].tolist())} (M = {most})"
+    measured += f"{_list(ratios[most].tolist())} (M = {most})"
+    holds = max(np.abs(np.log(leads))) <= np.log(claim.factor) if similar else min(leads) > claim.factor
+    return Verdict.of(claim.text, measured, bool(holds))
 
 
 def _inside_grid(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
@@ -161,20 +139,16 @@ def _inside_grid(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
     return Verdict.of(claim.text, measured, not outside)
 
 
-CHECKS: dict[str, Callable[[SpeedupClaim, Speeds], Verdict]] = {
+# the settings have checked that a claim has the fields that its check needs
+CHECKS: dict[str, Callable[[Any, Speeds], Verdict]] = {
     "rounds_needed": _rounds_needed,
-    "linear_speedup": _linear_speedup,
-    "no_linear_speedup": _no_linear_speedup,
+    "linear_speedup": partial(_exponents, linear=True),
+    "no_linear_speedup": partial(_exponents, linear=False),
     "deteriorates": _deteriorates,
-    "better": _better,
-    "similar": _similar,
+    "better": partial(_leads, similar=False),
+    "similar": partial(_leads, similar=True),
     "inside_grid": _inside_grid,
 }
-
-
-def _given(claim: SpeedupClaim, name: str) -> Any:
-    """Return a field that the settings have checked to be there."""
-    return getattr(claim, name)
 
 
 def _ks(local_steps: list[int]) -> str:

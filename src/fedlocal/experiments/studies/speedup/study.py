@@ -6,7 +6,7 @@ result of a run is the best suboptimality of its evaluations, including the star
 best step size.
 """
 
-import warnings
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +15,11 @@ import pandas as pd
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.runner.methods import smooth_method
 from fedlocal.experiments.runner.store import Store, StudyOutcome
+from fedlocal.experiments.runner.tuning import sweep_history
 from fedlocal.experiments.studies.speedup.claims import Speeds, verdicts
 from fedlocal.experiments.studies.speedup.figures import draw_clients, draw_local_steps, shown
 from fedlocal.experiments.studies.speedup.problem import SpeedupTask
 from fedlocal.experiments.studies.speedup.settings import SpeedupSettings
-from fedlocal.simulation import DivergenceWarning, sweep
 from fedlocal.solvers import centralized
 from fedlocal.util.progress import ProgressBar
 
@@ -49,7 +49,8 @@ def run_study(settings: SpeedupSettings, store: Store) -> StudyOutcome:
     history = _histories(task, store)
     results = summary(history, best_loss)
     tuned = tune(results)
-    speeds = Speeds(tuned, settings.grid, text_step_sizes(settings), settings.steps)
+    text: Any = load(settings.name, "paper", "text")
+    speeds = Speeds(tuned, settings.grid, text.grid.step_size, settings.steps)
     start_loss = float(history[history["round"] == 0]["loss"].iloc[0])
     return StudyOutcome(
         history=history,
@@ -69,17 +70,9 @@ def run_study(settings: SpeedupSettings, store: Store) -> StudyOutcome:
 def _histories(task: SpeedupTask, store: Store) -> Any:
     """Return all evaluations of all runs; stored sweeps are read, the others are run."""
     grid, settings = task.settings.grid, task.settings
-    cases = [
-        SpeedupSweep(seed, k, name, m)
-        for seed in settings.seeds
-        for k in grid.local_steps
-        for name in settings.methods
-        for m in grid.clients
-    ]
+    cases = [SpeedupSweep(*case) for case in product(settings.seeds, grid.local_steps, settings.methods, grid.clients)]
     missing = {case for case in cases if not store.has(case.part)}
-    million, done = settings.steps / 1e6, 0
-    total = sum(case.clients for case in missing)
-    frames = []
+    million, total, done, frames = settings.steps / 1e6, sum(case.clients for case in missing), 0, []
     with ProgressBar("million gradients", max(1, round(total * million))) as bar:
         for case in cases:
             if case in missing:
@@ -91,23 +84,19 @@ def _histories(task: SpeedupTask, store: Store) -> Any:
 
 
 def _sweep_step_sizes(task: SpeedupTask, case: SpeedupSweep) -> pd.DataFrame:
-    """Every evaluation of every step size."""
     settings = task.settings
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DivergenceWarning)  # results.csv says which
-        result = sweep(
-            task.problem(case.clients),
-            lambda step_size: smooth_method(case.method, step_size, settings.l2, case.local_steps),
-            {"step_size": settings.grid.step_size},
-            rounds=settings.steps // case.local_steps,
-            local_steps=case.local_steps,
-            batch_size=1,
-            eval_every=max(1, settings.eval_steps // case.local_steps),
-            x0={"weights": task.start},
-            seed=case.seed,
-            progress=False,
-        )
-    history: Any = result.history.merge(result.cells["diverged"], left_on="cell", right_index=True)
+    history = sweep_history(
+        task.problem(case.clients),
+        lambda step_size: smooth_method(case.method, step_size, settings.l2, case.local_steps),
+        {"step_size": settings.grid.step_size},
+        rounds=settings.steps // case.local_steps,
+        local_steps=case.local_steps,
+        batch_size=1,
+        eval_every=max(1, settings.eval_steps // case.local_steps),
+        x0={"weights": task.start},
+        seed=case.seed,
+        progress=False,
+    )
     history = history.sort_values(["cell", "round"], kind="stable").assign(**case._asdict())
     return history[[*RUN, "round", "loss", "diverged"]].astype({"diverged": "Int64"})
 
@@ -159,12 +148,6 @@ def table(settings: SpeedupSettings, tuned: pd.DataFrame) -> pd.DataFrame:
             row = {name: float(rounds.get((name, m), np.nan)) for name in settings.methods}
             rows.append({"suboptimality": level, "clients": m, **row})
     return pd.DataFrame(rows)
-
-
-def text_step_sizes(settings: SpeedupSettings) -> list[float]:
-    """Return the text's step sizes for this experiment."""
-    text: Any = load(settings.name, "paper", "text")
-    return text.grid.step_size
 
 
 def _notes(settings: SpeedupSettings, optimum: pd.DataFrame, results: Any, start_loss: float) -> list[str]:
