@@ -62,7 +62,7 @@ def simulate(
         checkpoint: a file to save the state to, atomically; a run that finds it continues from it, to the same bits.
         average: None returns the last iterate; "third_order", "uniform", "rounds", "random" or an `Average` one of the theorems'
             averages.
-        engine: "auto" takes the fused kernels of "linear" for linear models where they apply, else "jax"; the result's
+        engine: "auto" takes the fused kernels of "linear" for linear models where they apply and pay, else "jax"; the result's
             provenance says which.
         shadow: look at every local step: mean trajectory, discrepancies and potentials, see `fl.Shadow`. With engine "jax".
         mesh: devices that share the clients of every round: a `jax.sharding.Mesh` of one axis, or how many devices of this

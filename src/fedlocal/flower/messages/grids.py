@@ -140,7 +140,8 @@ class InProcess(Grid):
 
 def _through_bytes(message: Message) -> tuple[Message, list[bytes]]:
     """Return a message as it arrives on the other side, and the bytes that were sent."""
-    contents = {name: thing.deflate() for name, thing in flwr.get_all_nested_objects(message).items()}
-    copy = cast(Message, flwr.inflate_object_from_contents(message.object_id, dict(contents)))
-    copy.metadata.__dict__["_message_id"] = message.metadata.message_id or message.object_id
+    with flwr.no_object_id_recompute():
+        contents = {name: thing.deflate() for name, thing in flwr.get_all_nested_objects(message).items()}
+        copy = cast(Message, flwr.inflate_object_from_contents(message.object_id, dict(contents)))
+        copy.metadata.__dict__["_message_id"] = message.metadata.message_id or message.object_id
     return copy, list(contents.values())

@@ -21,7 +21,7 @@ from fedlocal.flower.site.audit import CURVATURE, EVALUATE, HELLO, MOMENTS, TRAI
 from fedlocal.flower.site.certificate_sums import CONJUGATE, KINDS, conjugate_mean, optimality
 from fedlocal.flower.site.policy import Agreement, Policy, Refused
 from fedlocal.flower.site.question import Question
-from fedlocal.flower.site.rows import examples_of, parameters_of
+from fedlocal.flower.site.rows import examples_of
 from fedlocal.flower.site.site import ProblemForNode, Site, site_name, state_of
 from fedlocal.flower.site.timed_round import local_round
 from fedlocal.methods import method_spec
@@ -226,7 +226,7 @@ def _note_refusal(site_of: Callable[[Context], Site], context: Context, kind: st
 def _introduction(context: Context, site: Site, columns: Sequence[str] | None) -> RecordDict:
     """Return the site's name, number of rows, names of columns, names and shapes of parameters; no values."""
     problem = site.problem(context)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(parameters_of(problem))
+    leaves, _ = jax.tree_util.tree_flatten_with_path(site.parameters(problem))
     shapes = {serialization.path_name(path): list(a.shape) for path, a in leaves}
     config: dict[str, Any] = {"site": site_name(context), "names": list(shapes)}
     config |= {f"shape.{name}": shape for name, shape in shapes.items()}

@@ -13,7 +13,6 @@ from fedlocal.flower.messages import records
 from fedlocal.flower.messages.round_settings import RoundSettings
 from fedlocal.flower.messages.serialization import Payload, StateSerializer
 from fedlocal.flower.site.policy import Refused
-from fedlocal.flower.site.rows import parameters_of
 from fedlocal.flower.site.site import Site, state_of
 from fedlocal.methods import method_spec
 
@@ -41,7 +40,7 @@ class Question:
         self.scaling = self.site.scaling(context, self.config)
         self.problem = self.site.problem(context, self.scaling)
         self.site.check_round(context, self.settings, self.description, self.problem)
-        self.x0 = jax.tree.map(jnp.zeros_like, parameters_of(self.problem))
+        self.x0 = jax.tree.map(jnp.zeros_like, self.site.parameters(self.problem))
         leaves, treedef = jax.tree.flatten(self.x0)
         frozen = tuple((n, tuple(v) if isinstance(v, list) else v) for n, v in sorted(self.description.items()))
         try:

@@ -47,8 +47,8 @@ class Site:
     agreement: Agreement | None
     policy: Policy
     record: SiteRecord
-    # one per precision, with what it was made of, and with its curvature and the loss of the zero model once they were found
-    _problems: dict[Any, tuple[Any, AbstractProblem, dict[str, float]]] = field(default_factory=dict)
+    # one per precision, with what it was made of, and with its parameters, curvature and loss of the zero model once they were found
+    _problems: dict[Any, tuple[Any, AbstractProblem, dict[str, Any]]] = field(default_factory=dict)
     _columns: dict[Any, tuple[np.ndarray, Moments | None]] = field(default_factory=dict)  # the rare ones, and moments
     _states: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what was sent in which round of which run
     _spending: threading.Lock = field(default_factory=threading.Lock)  # short questions are answered side by side
@@ -104,8 +104,12 @@ class Site:
             self._columns = {key: (rare, moments)}
         return self._columns[key]
 
-    def _fact(self, name: str, problem: AbstractProblem, find: Callable[[AbstractProblem], float]) -> float:
-        """Return a number of a problem, found once while the problem is in use."""
+    def parameters(self, problem: AbstractProblem) -> Params:
+        """Return shapes and types of a problem's parameters."""
+        return self._fact("parameters", problem, rows.parameters_of)
+
+    def _fact(self, name: str, problem: AbstractProblem, find: Callable[[AbstractProblem], Any]) -> Any:
+        """Return what `find` says of a problem, found once while the problem is in use."""
         facts = next((facts for _, known, facts in list(self._problems.values()) if known is problem), {})
         if name not in facts:
             facts[name] = find(problem)

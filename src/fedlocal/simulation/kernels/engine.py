@@ -34,6 +34,7 @@ LANES = 16  # runs that walk side by side
 DENSEST = 0.25  # fraction of non-zeros above which features are kept as a dense matrix
 DENSE_WIDTH = 512  # fewer dense features are faster as matrix products
 DENSE_BATCH = 4  # and so are larger minibatches of them
+SMALL_ROUND = 1 << 13  # numbers: JAX runs ten thousand such rounds in under two seconds
 IN_STEP_BYTES = 1 << 15  # of client states that a thread walks in step
 DRAWS_AT_ONCE = 1 << 22  # examples that JAX draws in one call
 STEPS = {"init", "broadcast", "start", "step", "finish", "update", "primal"}
@@ -112,6 +113,8 @@ class LinearEngine:
         if not asked and jax.default_backend() != "cpu":
             return "JAX has an accelerator"
         width, batch = x0["weights"].size, plan.batch_size or plan.largest
+        if not asked and len(methods) * plan.clients_per_round * steps * max(width, batch) < SMALL_ROUND:
+            return "rounds are so short that compiling for them does not pay"
         if not asked and (width < DENSE_WIDTH or batch > DENSE_BATCH) and _density(problem) > DENSEST:
             return "features are dense"
         return None
