@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fedlocal.data.federated_data import FederatedData
     from fedlocal.methods.contract import check_method
     from fedlocal.problems import Problem
-    from fedlocal.simulation import DivergenceWarning, Result, SweepResult, loop, simulate, sweep
     from fedlocal.simulation.averages import (
         RandomIterate,
         RoundAverage,
@@ -30,7 +29,12 @@ if TYPE_CHECKING:
         ThirdOrderAverage,
         UniformAverage,
     )
+    from fedlocal.simulation.plain_loop import loop
+    from fedlocal.simulation.result import DivergenceWarning, Result
     from fedlocal.simulation.shadow import Shadow
+    from fedlocal.simulation.single_run import simulate
+    from fedlocal.simulation.sweeps.grid_run import sweep
+    from fedlocal.simulation.sweeps.result import SweepResult
     from fedlocal.solvers.certificates import Certificate, certificate
     from fedlocal.theory.advice.advisor import Advice, advise
 
@@ -77,7 +81,11 @@ MODULES = {  # of the names that are not parts of the library
     "fedlocal.data.federated_data": ("FederatedData",),
     "fedlocal.methods.contract": ("check_method",),
     "fedlocal.problems": ("Problem",),
-    "fedlocal.simulation": ("DivergenceWarning", "Result", "SweepResult", "loop", "simulate", "sweep"),
+    "fedlocal.simulation.plain_loop": ("loop",),
+    "fedlocal.simulation.result": ("DivergenceWarning", "Result"),
+    "fedlocal.simulation.single_run": ("simulate",),
+    "fedlocal.simulation.sweeps.grid_run": ("sweep",),
+    "fedlocal.simulation.sweeps.result": ("SweepResult",),
     "fedlocal.simulation.averages": (
         "RandomIterate",
         "RoundAverage",

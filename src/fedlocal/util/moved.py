@@ -5,7 +5,7 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 MOVED = {  # old name below `fedlocal`: what replaces it
-    "engines": "fedlocal.simulation (simulate, sweep, loop) and fedlocal.flower",
+    "engines": "fedlocal.simulation (fl.simulate, fl.sweep, fl.loop) and fedlocal.flower",
     "certificates": "fedlocal.solvers.certificates",
     "recipes": "fedlocal.methods.method_spec",
     "means": "fedlocal.problems.smooth_part",

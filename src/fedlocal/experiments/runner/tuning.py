@@ -17,7 +17,8 @@ from fedlocal.experiments.runner.settings import TunedStudySettings
 from fedlocal.experiments.runner.store import Store
 from fedlocal.metrics import Metric, measure_point
 from fedlocal.report.figures import COLORS, legend_below, panels, plain_log_scale
-from fedlocal.simulation import DivergenceWarning, sweep
+from fedlocal.simulation.result import DivergenceWarning
+from fedlocal.simulation.sweeps.grid_run import sweep
 from fedlocal.simulation.sweeps.result import score_groups
 from fedlocal.solvers import centralized
 

@@ -13,7 +13,7 @@ from fedlocal.data.federated_data import FederatedData
 from fedlocal.losses import ScoreLoss
 from fedlocal.methods.table import ROWS, MethodArguments, method_row
 from fedlocal.problems.data_problem import DataProblem
-from fedlocal.simulation import simulate
+from fedlocal.simulation.single_run import simulate
 from fedlocal.solvers.newton.stopping import FitResult, PenalizedSums
 from fedlocal.solvers.newton.weighted_sums import WeightedSums
 from fedlocal.util.linalg import krylov_top

@@ -15,7 +15,8 @@ from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer
 from fedlocal.core.types import Weights
 from fedlocal.problems import MLP
 from fedlocal.problems.smooth_part import client_weights
-from fedlocal.simulation import DivergenceWarning, sweep
+from fedlocal.simulation.result import DivergenceWarning
+from fedlocal.simulation.sweeps.grid_run import sweep
 from fedlocal.theory.advice.families import COMPOSITE, SMOOTH, WITHOUT_THEORY
 from fedlocal.theory.advice.local_fit import fit_local_model
 from fedlocal.theory.advice.local_model import LocalModel

@@ -19,9 +19,9 @@ from fedlocal.experiments.studies.curse.settings import CurseSettings
 from fedlocal.problems import LeastSquares
 from fedlocal.regularizers import L1
 from fedlocal.report.figures import COLORS, panels
-from fedlocal.simulation import simulate
 from fedlocal.simulation.clients import client_round
 from fedlocal.simulation.plan import Plan, Sampling
+from fedlocal.simulation.single_run import simulate
 
 METHODS = ("FedMiD", "FedDualAvg")
 

@@ -24,8 +24,8 @@ from fedlocal.experiments.studies.discrepancy.settings import DiscrepancySetting
 from fedlocal.losses.logistic import LARGEST_THIRD
 from fedlocal.problems import Logistic, quadratics
 from fedlocal.regularizers import L1
-from fedlocal.simulation import simulate
 from fedlocal.simulation.shadow import Shadow
+from fedlocal.simulation.single_run import simulate
 from fedlocal.solvers import centralized
 from fedlocal.theory import Constants, Setting
 from fedlocal.theory.bounds.fed_avg_stability import shadow_bound

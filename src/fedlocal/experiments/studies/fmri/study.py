@@ -25,7 +25,7 @@ from fedlocal.experiments.studies.fmri.settings import FmriSettings, RegionClaim
 from fedlocal.methods import ProximalGradient
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.views import only
-from fedlocal.simulation import simulate
+from fedlocal.simulation.single_run import simulate
 
 SLACK = 1e-9  # for products of step sizes such as 0.3 * 0.01 and for means of ones, which are rounded
 
