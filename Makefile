@@ -15,10 +15,10 @@ demo: $(READY)
 	$(VENV)/bin/fedlocal demo
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 thorough: $(READY)
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(VENV)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "thorough or not thorough"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "thorough or not thorough"
 
 check: $(READY)
 	$(VENV)/bin/ruff format --check .

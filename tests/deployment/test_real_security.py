@@ -1,4 +1,7 @@
-"""Who may take part: sites with the right certificate and a known key. One of them is Flower's own SuperNode, as it comes."""
+"""Who may take part: sites with the right certificate and a known key. One of them is Flower's own SuperNode, as it comes.
+
+In `make thorough`: tests/hostile/test_real_control_api.py has unknown keys, unit/deploy/test_processes.py TLS and known ones.
+"""
 
 import pytest
 
@@ -7,7 +10,7 @@ pytest.importorskip("flwr")
 from deployment.stage import check, simulated, stage
 from flower_keys import make_certificates, make_key
 
-pytestmark = pytest.mark.xdist_group("flower")
+pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.thorough]
 
 
 def test_only_sites_with_a_known_key_that_trust_the_server_take_part(tmp_path):
