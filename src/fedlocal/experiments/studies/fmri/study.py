@@ -66,10 +66,13 @@ def run_study(settings: FmriSettings, store: Store) -> StudyOutcome:
     lines = {name: dict(tuned.late) for name, tuned in baselines.items()}
     references: Any = {**lines, "optimum": optimum.drop(columns="weights").iloc[0].to_dict()}
     federated = {name: results.methods[name] for name in settings.methods}
+    table = tuning.table(settings, results.methods, {"optimum": references["optimum"]})
+    for name in ("centralized", "local"):
+        table.loc[table["method"] == name, "step_sizes"] = f"{results.methods[name].client_step_size:g}"
     look: Any = {"references": references, "dashed": ONLY_SERVER_PROXIMAL}
     return StudyOutcome(
         history=pd.concat([history, alone], ignore_index=True),
-        table=_table(settings, results.methods, references),
+        table=table,
         verdicts=[
             *(judge(claim, results) for claim in settings.claims),
             *(in_region(claim, points) for claim in settings.scatter.claims),
@@ -122,13 +125,6 @@ def _voxels(
         result = simulate(task.problem, composite_method(name, task.psi, *methods[name].pair), progress=False, **run)
         columns[name] = np.asarray(result.x["weights"])
     return pd.DataFrame({**columns, "optimum": optimum["weights"].iloc[0]})
-
-
-def _table(settings: FmriSettings, methods: Mapping[str, TunedMethod], references: Any) -> pd.DataFrame:
-    table = tuning.table(settings, methods, {"optimum": references["optimum"]})
-    for name in ("centralized", "local"):
-        table.loc[table["method"] == name, "step_sizes"] = f"{methods[name].client_step_size:g}"
-    return table
 
 
 def _notes(

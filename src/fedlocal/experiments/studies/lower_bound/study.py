@@ -75,9 +75,11 @@ def run_study(settings: LowerBoundSettings, store: Store) -> StudyOutcome:
     history = _measure(settings, store)
     best = tune(settings, history)
     slopes = _slopes(settings, best)
+    wide = best.pivot(index=RUN, columns="method", values="error")
+    own = rows_of(best, "FedAvg").set_index(RUN)[["step_size", "constant"]]
     return StudyOutcome(
         history,
-        _table(best),
+        wide.join(own.rename(columns={"step_size": "FedAvg_step_size"})).reset_index(),
         verdicts(settings, best, slopes),
         {
             "figure-step-sizes": lambda target: draw_step_sizes(settings, history, best, target),
@@ -246,9 +248,3 @@ def _slopes(settings: LowerBoundSettings, best: pd.DataFrame) -> dict[str, float
     first, last = own[own["local_steps"] == grid.fit_local_steps], own[own["rounds"] == grid.rounds[-1]]
     lines = {"rounds": first, "local_steps": last}
     return {name: float(np.polyfit(np.log(part[name]), np.log(part["error"]), 1)[0]) for name, part in lines.items()}
-
-
-def _table(best: Any) -> pd.DataFrame:
-    wide = best.pivot(index=RUN, columns="method", values="error")
-    own = rows_of(best, "FedAvg").set_index(RUN)[["step_size", "constant"]]
-    return wide.join(own.rename(columns={"step_size": "FedAvg_step_size"})).reset_index()
