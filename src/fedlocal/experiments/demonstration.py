@@ -92,22 +92,14 @@ def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: i
     labels = ("FedAc-I", "FedAvg", "MB-AC-SGD", "MB-SGD")
     grid, intervals = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0), (16, 64, 256)
     x0 = {"weights": np.random.default_rng(seed).standard_normal(123)}
+    metrics = [fl.metrics.Suboptimality(OPTIMUM)]
+    run: dict[str, Any] = {"x0": x0, "metrics": metrics, "batch_size": 1, "seed": seed, "progress": False}
     cells = [(name, k, eta) for name in labels for k in intervals for eta in grid]
     rows, provenance = [], {}
     with ProgressBar("FedAc against FedAvg", len(cells)) as bar:
         for i, (name, k, eta) in enumerate(cells):
             cell: dict[str, Any] = {"local_steps": k, "rounds": steps // k}
-            result = fl.simulate(
-                problem,
-                smooth_method(name, eta, L2, k),
-                **cell,
-                batch_size=1,
-                seed=seed,
-                eval_every=max(1, 256 // k),
-                metrics=[fl.metrics.Suboptimality(OPTIMUM)],
-                x0=x0,
-                progress=False,
-            )
+            result = fl.simulate(problem, smooth_method(name, eta, L2, k), eval_every=max(1, 256 // k), **cell, **run)
             best = result.history["suboptimality"].min()
             rows.append({"method": name, **cell, "step_size": eta, "suboptimality": best})
             provenance[f"{name} {k} {eta}"] = result.provenance["configuration"]

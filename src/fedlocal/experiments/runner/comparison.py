@@ -1,13 +1,9 @@
 """Compare the runs of a speed-up study with another table of runs, cell by cell, relative to the noise.
 
-A cell is a method, a step size, a number of clients and a number of local steps. The noise is the standard deviation s of the
-best loss over our n seeds. If a mean over n' runs of the table (one, in the author's) and our mean over n seeds are of the same
-experiment, their difference has the standard deviation s sqrt(1/n' + 1/n). They agree if they differ by at most three of these,
-or by at most 5 % of the suboptimality where that is more.
-
-s itself is uncertain with few seeds: the difference over it is Student's with n - 1 degrees of freedom, which stays within three
-in 96.0 % of all cases with 5 seeds, 90.5 % with 3, 79.5 % with 2. The comparison reports this share, the most to be expected.
-Cells that share their draws (all step sizes of all methods, in the author's table) agree or differ together.
+A cell is a method, a step size, a number of clients and a number of local steps. The noise is the standard deviation s
+of the best loss over our n seeds; the difference to a mean over n' runs of the same experiment has the deviation
+s sqrt(1/n' + 1/n). Cells agree if they differ by at most three of these, or by 5 % of the suboptimality where that is
+more. With few seeds s is uncertain: by Student's law 96.0 % of the cells agree with 5 seeds, 90.5 % with 3 at most.
 """
 
 from collections.abc import Mapping
@@ -115,10 +111,10 @@ def _theirs(path: Path) -> Any:
 
 
 def _average(runs: Any, start_loss: float) -> pd.DataFrame:
-    """Return for each cell the mean best loss, its deviation, the number of runs, and True if at least half of them diverged.
+    """Return for each cell the mean best loss, its deviation, the number of runs, and True if half of them diverged.
 
-    A run diverged when its last loss is not finite, or when no evaluation was better than the start. Gradients of the logistic
-    loss are bounded, so the second is what divergence looks like in the author's table: it has no inf and no nan."""
+    A run diverged when its last loss is not finite, or (the author's table has no inf) none was better than the start.
+    """
     best = runs["best_loss"].fillna(np.inf)
     lost = ~np.isfinite(runs["final_loss"]) | (best >= start_loss * (1 - SAME))
     cells: Any = runs.assign(best=best, lost=lost, step_size=runs["step_size"].round(12)).groupby(CELL, sort=False)
@@ -126,25 +122,15 @@ def _average(runs: Any, start_loss: float) -> pd.DataFrame:
     return found.assign(diverged=found["lost"] >= 0.5).drop(columns="lost")
 
 
-def _judged(cells: pd.DataFrame, optimum: float) -> pd.DataFrame:
+def _judged(cells: Any, optimum: float) -> pd.DataFrame:
     """Return the suboptimalities of both sides, the allowed difference, and True if they agree."""
     ours, theirs, sd = cells["loss_ours"] - optimum, cells["loss_theirs"] - optimum, cells["sd_ours"]
     noise = sd * np.sqrt(1 / cells["runs_ours"] + 1 / cells["runs_theirs"])
     allowed = np.fmax(DEVIATIONS * noise, RELATIVE * theirs.abs())  # fmax: with one seed there is no sd
-    return pd.DataFrame(
-        {
-            **{name: cells[name] for name in CELL},
-            "theirs": theirs,
-            "ours": ours,
-            "sd": sd,
-            "seeds": cells["runs_ours"],
-            "difference": _ratio(ours - theirs, noise),  # in standard deviations
-            "allowed": allowed,
-            "compared": theirs < GOOD,
-            "agrees": (ours - theirs).abs() <= allowed,
-            **{name: cells[name] for name in ("diverged_theirs", "diverged_ours")},
-        }
-    )
+    found: Any = cells[CELL].assign(theirs=theirs, ours=ours, sd=sd, seeds=cells["runs_ours"])
+    found = found.assign(difference=_ratio(ours - theirs, noise), allowed=allowed)  # difference: in standard deviations
+    found = found.assign(compared=theirs < GOOD, agrees=(ours - theirs).abs() <= allowed)
+    return found.join(cells[["diverged_theirs", "diverged_ours"]])
 
 
 def _summary(cells: pd.DataFrame) -> pd.DataFrame:

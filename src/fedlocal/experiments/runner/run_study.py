@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from fedlocal.experiments.runner.claims import Verdict
 from fedlocal.experiments.runner.configuration import GridName, Scale, load, recorded
-from fedlocal.experiments.runner.store import FINISHED, Store, StudyOutcome
+from fedlocal.experiments.runner.store import FINISHED, Store
 from fedlocal.experiments.studies import study_of
 from fedlocal.report.tables import table
 
@@ -53,20 +53,15 @@ def run(
     store = store or Store.create(root, configuration, label)
     announced = f"[bold]{escape(settings.title)}[/]\nresults go to {escape(str(store.directory))}"
     console.print(announced, highlight=False)
-    _save(study_of(settings.kind)(settings, store), store)
-    show(store.directory, console)
-    return store.directory
-
-
-def _save(outcome: StudyOutcome, store: Store) -> None:
+    outcome = study_of(settings.kind)(settings, store)
     store.write_frame("history.parquet", outcome.history)
     store.write_frame("table.parquet", outcome.table)
-    for name, frame in outcome.extra.items():
-        store.write_frame(f"{name}.parquet", frame)
+    for extra, frame in outcome.extra.items():
+        store.write_frame(f"{extra}.parquet", frame)
     if outcome.results is not None:
         store.write_csv("results.csv", outcome.results)
-    for name, draw in outcome.figures.items():
-        draw(store.directory / f"{name}.png")
+    for figure, draw in outcome.figures.items():
+        draw(store.directory / f"{figure}.png")
     report = {
         "notes": outcome.notes,
         "numbers": dict(outcome.numbers),
@@ -74,6 +69,8 @@ def _save(outcome: StudyOutcome, store: Store) -> None:
         "verdicts": [asdict(verdict) for verdict in outcome.verdicts],
     }
     store.write_json(FINISHED, report)  # last: its presence marks the run as finished
+    show(store.directory, console)
+    return store.directory
 
 
 def show(directory: Path, console: Console | None = None) -> None:
@@ -87,10 +84,8 @@ def show(directory: Path, console: Console | None = None) -> None:
         raise ValueError(f"show: {directory} is not finished; `{again}` with the same options continues it")
     report = store.read_json(FINISHED)
     console.print(table(pd.read_parquet(directory / "table.parquet"), configuration["title"]))
-    for note in report["notes"]:
-        console.print(f"  {escape(note)}", highlight=False)
-    for entry in report["verdicts"]:
-        console.print(f"  {Verdict(**entry).styled()}", highlight=False)
-    for figure in report.get("figures", ["figure"]):
-        console.print(f"  figure: {escape(str(directory / f'{figure}.png'))}", highlight=False)
+    lines = [*map(escape, report["notes"]), *(Verdict(**entry).styled() for entry in report["verdicts"])]
+    figures = [escape(str(directory / f"{figure}.png")) for figure in report.get("figures", ["figure"])]
+    for line in [*lines, *(f"figure: {path}" for path in figures)]:
+        console.print(f"  {line}", highlight=False)
     console.print()

@@ -10,6 +10,7 @@ from fedlocal.data.synthetic import Config
 from fedlocal.experiments.runner.methods import CompositeLabel
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+CrossCheck = Literal["slower_than_on", "faster_than_on"]  # checks of claims that look at another experiment
 
 
 class StrictModel(BaseModel):
@@ -53,18 +54,7 @@ class Claim(StrictModel):
     """A claim of the text and its check; `runner/claims.py` describes the checks."""
 
     text: str
-    check: Literal[
-        "reaches",
-        "never",
-        "ends",
-        "better",
-        "close",
-        "fastest",
-        "tuned",
-        "inside_grid",
-        "slower_than_on",
-        "faster_than_on",
-    ]
+    check: Literal["reaches", "never", "ends", "better", "close", "fastest", "tuned", "inside_grid", CrossCheck]
     method: str
     metric: str | None = None
     level: float | None = None  # that the metric must reach

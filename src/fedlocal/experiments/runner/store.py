@@ -35,11 +35,7 @@ class StudyOutcome:
 
 
 class Store:
-    """The directory of one run: provenance.json, parts/*.parquet while it runs, and the report once it has finished.
-
-    Args:
-        directory: the directory of the run.
-    """
+    """The directory of one run: provenance.json, parts/*.parquet while it runs, and the report once it has finished."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -68,10 +64,7 @@ class Store:
 
     @classmethod
     def unfinished(cls, root: Path, configuration: dict[str, Any]) -> "Store | None":
-        """Return the newest unfinished run of the same configuration, or None.
-
-        If another version of fedlocal started it, the provenance file records that this version continues it.
-        """
+        """Return the newest unfinished run of this configuration, or None; its provenance records a new version."""
         for store in cls.all(root, configuration["name"]):
             if not store.finished and store.configuration() == configuration:
                 check_writable(store.directory / FINISHED, INSTEAD)  # so that a run fails before it starts
@@ -83,10 +76,7 @@ class Store:
         return None
 
     def finished_run_of(self, name: str) -> "Store | None":
-        """Return the newest finished run of another experiment with the scale, grid and seeds of this run, or None.
-
-        Only runs beside this one count, and only those without overrides.
-        """
+        """Return the newest finished run of an experiment beside this one with its scale, grid and seeds, or None."""
         own = self.configuration()
         if own is None:
             return None

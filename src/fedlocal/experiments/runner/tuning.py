@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,26 +57,18 @@ def sweep_history(problem: AbstractProblem, method: Any, grid: Mapping[str, Sequ
     return result.history.merge(result.cells["diverged"], left_on="cell", right_index=True)
 
 
-def sweep_step_sizes(
-    objective: CompositeObjective, name: str, settings: TunedStudySettings, seed: int, checkpoint: Path
-) -> pd.DataFrame:
-    """Return the history of one method with all pairs of step sizes."""
-    method, grid = composite_method(name, objective.regularizer), settings.grid.model_dump()
-    run = {"eval_every": settings.eval_every, "seed": seed, "metrics": objective.metrics, "checkpoint": checkpoint}
-    return sweep_history(objective.problem, method, grid, **options(settings), **run)
-
-
 def sweep_methods(
     objective: CompositeObjective, settings: TunedStudySettings, seed: int, store: Store
 ) -> list[pd.DataFrame]:
-    """Return the histories of all methods of the settings with one seed. Stored ones are read, the others are run."""
-    return [
-        store.frame(
-            f"{name}-{seed}",
-            lambda checkpoint, name=name: sweep_step_sizes(objective, name, settings, seed, checkpoint),
-        ).assign(method=name, seed=seed)
-        for name in settings.methods
-    ]
+    """Return the histories of all methods with all step sizes and one seed; stored ones are read, others are run."""
+    run = {"eval_every": settings.eval_every, "seed": seed, "metrics": objective.metrics, **options(settings)}
+
+    def swept(name: str, checkpoint: Path) -> pd.DataFrame:
+        method, grid = composite_method(name, objective.regularizer), settings.grid.model_dump()
+        return sweep_history(objective.problem, method, grid, checkpoint=checkpoint, **run)
+
+    names = settings.methods
+    return [store.frame(f"{name}-{seed}", partial(swept, name)).assign(method=name, seed=seed) for name in names]
 
 
 def tuned_results(settings: TunedStudySettings, history: pd.DataFrame, store: Store | None = None) -> TunedResults:

@@ -44,8 +44,5 @@ KINDS: dict[str, type[StudySettings]] = {
 
 
 def study_of(kind: str) -> "Callable[[Any, Store], StudyOutcome]":
-    """Return the function that runs a kind of study. Its first argument is the kind's own settings class.
-
-    Only the module of this kind is imported.
-    """
+    """Return the function that runs a kind of study, given the kind's own settings. Only its module is imported."""
     return import_module(f"{__name__}.{kind}.study").run_study

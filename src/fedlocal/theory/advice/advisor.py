@@ -95,9 +95,8 @@ class Advice:
 
         curves = self.curves()
         if curves.empty:
-            raise ValueError(
-                "Advice.figure: nothing was predicted for this problem, only bounds are known; see table()"
-            )
+            known = "nothing was predicted for this problem, only bounds are known"
+            raise ValueError(f"Advice.figure: {known}; see table()")
         with panels(1, Path(path), "What to expect of each method", size=(7.0, 4.4)) as (axis,):
             for choice in self.choices:
                 part = curves[curves["method"] == choice.family.name]

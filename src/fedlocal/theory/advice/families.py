@@ -41,17 +41,16 @@ class Family:
         return min(holding, key=lambda found: found.value, default=None)
 
 
+ARGUMENTS = "(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, local_steps={local_steps})"
 SMOOTH = (
     Family(
         METHODS["fed_ac_one"],
-        "fl.methods.FedAc.one(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, "
-        "local_steps={local_steps})",
+        f"fl.methods.FedAc.one{ARGUMENTS}",
         ((fed_ac.fed_ac_one_bound, 1.0), (fed_ac_convex.fed_ac_one_convex_bound, 1.0)),
     ),
     Family(
         METHODS["fed_ac_two"],
-        "fl.methods.FedAc.two(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, "
-        "local_steps={local_steps})",
+        f"fl.methods.FedAc.two{ARGUMENTS}",
         (
             (fed_ac.fed_ac_two_bound, 1.0),
             (fed_ac.fed_ac_two_third_order_bound, 1.0),
@@ -74,9 +73,7 @@ SMOOTH = (
         ((fed_ac.minibatch_ac_sgd_bound, 1.0),),
     ),
     Family(
-        METHODS["minibatch_sgd"],
-        "fl.methods.MinibatchSGD(step_size={step_size:.6g})",
-        ((minibatch_sgd_bound, 0.25),),
+        METHODS["minibatch_sgd"], "fl.methods.MinibatchSGD(step_size={step_size:.6g})", ((minibatch_sgd_bound, 0.25),)
     ),
 )
 COMPOSITE = (

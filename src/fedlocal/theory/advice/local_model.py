@@ -74,16 +74,14 @@ class LocalModel:
         """Return the affine map of one round, for each of e methods along each of d directions."""
         forms = [method.affine(local_steps) for method in methods]
         if any(form is None or form.proximal is not None for form in forms):
-            raise TypeError(
-                f"LocalModel: {type(methods[0]).__name__} is not an affine recurrence without a regulariser"
-            )
+            kind = type(methods[0]).__name__
+            raise TypeError(f"LocalModel: {kind} is not an affine recurrence without a regulariser")
         names = ("query", "transition", "gain", "start", "keep", "take")
         query, transition, gain, start, keep, take = (
             np.stack([np.asarray(getattr(form, name), float) for form in forms]) for name in names
         )
-        step = (
-            transition[:, None] - self.curvature[None, :, None, None] * (gain[:, :, None] * query[:, None, :])[:, None]
-        )
+        pulled = (gain[:, :, None] * query[:, None, :])[:, None]
+        step = transition[:, None] - self.curvature[None, :, None, None] * pulled
         gains = np.broadcast_to(gain[:, None], step.shape[:-1])
         # the response of a client's vectors to one unit of gradient some steps ago, and its derivative in the curvature
         response, slope = gains, np.zeros_like(gains)
@@ -147,9 +145,8 @@ def _solution_weights(method: LocalMethod) -> np.ndarray:
     """Return (v,) the solution as a combination of the server's vectors."""
     server = method.init(jnp.zeros(()))
     leaves, tree = jax.tree.flatten(server)
-    units = [
-        jax.tree.unflatten(tree, [jnp.asarray(float(i == j)) for j in range(len(leaves))]) for i in range(len(leaves))
-    ]
+    places = range(len(leaves))
+    units = [jax.tree.unflatten(tree, [jnp.asarray(float(i == j)) for j in places]) for i in places]
     return np.array([float(method.solution(unit)) for unit in units])
 
 

@@ -97,10 +97,7 @@ def _second_change(gradient: VectorFn, x: jax.Array, root: jax.Array) -> jax.Arr
     """sum over the columns s of `root` of the second derivative of the gradient along s: T : (root root')."""
 
     def along(s: jax.Array) -> jax.Array:
-        def slope(a: jax.Array) -> jax.Array:
-            return jax.jvp(gradient, (a,), (s,))[1]
-
-        return jax.jvp(slope, (x,), (s,))[1]
+        return jax.jvp(lambda a: jax.jvp(gradient, (a,), (s,))[1], (x,), (s,))[1]
 
     return jnp.sum(jax.lax.map(along, root.T), axis=0)
 

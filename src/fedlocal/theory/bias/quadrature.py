@@ -69,9 +69,8 @@ class Law:
     @property
     def bias(self) -> np.ndarray:
         """(n,) E x_sgd^(k) - z_gd^(k)."""
-        return np.array(
-            [np.sum(self.weights * p * (self.points - z)) for p, z in zip(self.density, self.descent, strict=True)]
-        )
+        pairs = zip(self.density, self.descent, strict=True)
+        return np.array([np.sum(self.weights * p * (self.points - z)) for p, z in pairs])
 
 
 def exact_bias(
@@ -101,9 +100,8 @@ def exact_bias(
     if not isinstance(noise, Uniform):
         raise TypeError(f"exact_bias: noise must be Gaussian(std) or Uniform(half_width), got {noise!r}")
     if len(kinks) > 0:
-        raise ValueError(
-            f"exact_bias: with Uniform noise F must be smooth, got kinks={list(kinks)}; use Gaussian noise"
-        )
+        given = list(kinks)
+        raise ValueError(f"exact_bias: with Uniform noise F must be smooth, got kinks={given}; use Gaussian noise")
     eta = checks.number("exact_bias", "step_size", step_size, above=0)
     ends = ascending("exact_bias", steps)
     reach = eta * noise.half_width
@@ -190,9 +188,8 @@ def _descents(
 def _panels(low: float, high: float, width: float, kinks: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Legendre nodes and weights in panels of at most this width, which end at the kinks."""
     stops = [low, *sorted(kink for kink in kinks if low < kink < high), high]
-    edges = np.unique(
-        np.concatenate([np.linspace(a, b, int(np.ceil((b - a) / width)) + 1) for a, b in pairwise(stops)])
-    )
+    parts = [np.linspace(a, b, int(np.ceil((b - a) / width)) + 1) for a, b in pairwise(stops)]
+    edges = np.unique(np.concatenate(parts))
     nodes, weights = leggauss(PANEL_NODES)
     middle, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
     return (middle[:, None] + half[:, None] * nodes).ravel(), (half[:, None] * weights).ravel()
@@ -212,10 +209,7 @@ def _normal(x: np.ndarray) -> np.ndarray:
 
 
 def _backward_mean(problem: AbstractProblem, client: int, eta: float, reach: float, spans: np.ndarray) -> float:
-    """u_k(x0) for uniform noise that moves a step by at most `reach`, by polynomials of a degree that is high enough.
-
-    spans (k + 1, 2): where the iterate can be after 0, 1, ..., k steps.
-    """
+    """u_k(x0) for uniform noise of at most `reach` a step; spans (k + 1, 2): where the iterate can be then."""
     last = np.inf
     for degree in DEGREES:
         scaled = chebpts1(degree + 1)
@@ -229,10 +223,8 @@ def _backward_mean(problem: AbstractProblem, client: int, eta: float, reach: flo
 
 
 def _backward_polynomial(moved: np.ndarray, reach: float, middle: np.ndarray, half: np.ndarray) -> float:
-    """u_j as a polynomial on the span of the iterate when j steps are left, from its values at Chebyshev points.
-
-    moved (k + 1, degree + 1): the points of every span after a gradient step; the first span is x0 alone.
-    """
+    """u_j as a polynomial on the span of the iterate when j steps are left, from its values at Chebyshev points;
+    moved (k + 1, degree + 1): the points of every span after a gradient step, the first span is x0 alone."""
     nodes, weights = leggauss(max(8, moved.shape[1] // 2))
     fit = chebvander(chebpts1(moved.shape[1]), moved.shape[1] - 1).T * 2 / moved.shape[1]
     fit[0] /= 2

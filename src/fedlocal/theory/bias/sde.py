@@ -114,13 +114,7 @@ def covariance_root(owner: str, covariance: Any, size: int) -> np.ndarray:
 
 
 def backward_bias(
-    problem: AbstractProblem,
-    x0: float,
-    step_size: float,
-    steps: Sequence[int],
-    variance: float,
-    *,
-    client: int = 0,
+    problem: AbstractProblem, x0: float, step_size: float, steps: Sequence[int], variance: float, *, client: int = 0
 ) -> np.ndarray:
     r"""E X(t) - Z(t) at t = eta k of a problem in one number, by the Kolmogorov backward equation for u(t, x) = E[X(t) | x].
 

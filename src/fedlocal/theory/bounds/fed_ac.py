@@ -1,13 +1,10 @@
 """What the theorems say about FedAc on strongly convex objectives.
 
 Letters in the bodies: L smoothness, mu strong convexity, sigma noise, B initial distance, Q third-order smoothness, M clients,
-K local steps, R rounds, eta step size. Terms of the bounds:
-    deterministic   what is left of the initial error (for convex objectives with the cost of the augmentation)
-    regularization  lambda B^2 / 2, where the augmentation is given on its own
-    statistical     noise that more clients average out
-    acceleration    noise that acceleration amplifies and more clients average out
-    drift           what rare communication costs because of noise
-    third_order     the same when the Hessian is Lipschitz
+K local steps, R rounds, eta step size. Terms of the bounds: deterministic (what is left of the initial error, with the
+cost of the augmentation for convex objectives), regularization (lambda B^2 / 2, if the augmentation is given on its
+own), statistical (noise that more clients average out), acceleration (what acceleration amplifies and more clients
+average out), drift (what rare communication costs because of noise), third_order (the same with a Lipschitz Hessian).
 """
 
 import math

@@ -123,9 +123,7 @@ def fed_avg_third_order_bound(
         }
         return Bound(label, "FedAvg", WEIGHTED_ERROR, terms, None, homogeneous(constants))
     eta = step_size or min(
-        1 / (2 * L),
-        ratio(math.sqrt(M) * B, math.sqrt(K * R) * sigma),
-        ratio(B, K**2 * R * Q * s**2) ** (1 / 3),
+        1 / (2 * L), ratio(math.sqrt(M) * B, math.sqrt(K * R) * sigma), ratio(B, K**2 * R * Q * s**2) ** (1 / 3)
     )
     terms = {
         "deterministic": ratio(3 * B**2, eta * K * R),
@@ -211,10 +209,8 @@ def fed_avg_strongly_convex_third_order_bound(
     a = ratio(mu**2 * M * K**2 * R**2 * B**2, sigma**2)
     b = ratio(mu**6 * K**3 * R**5 * B**2, Q**2 * s**4)
     eta = min(1 / (4 * L), ratio(2 * math.log(math.e + min(a, b)), mu * K * R))
-    terms = parts | {
-        "statistical": logged(3 * parts["statistical"], 1, math.e, a),
-        "drift": logged(3073 * parts["drift"], 4, math.e, b),
-    }
+    statistical, drift = logged(3 * parts["statistical"], 1, math.e, a), logged(3073 * parts["drift"], 4, math.e, b)
+    terms = parts | {"statistical": statistical, "drift": drift}
     return Bound("fedavg:a2:full", "FedAvg", measure, terms, eta, {"step_size <= 1/(4 L)": True} | conditions)
 
 
@@ -279,10 +275,7 @@ def fed_avg_non_convex_third_order_bound(
 
 
 def _stationary(label: str, constants: Constants, setting: Setting, eta: float | None, drift: float) -> Bound:
-    """Synchronised SGD on non-convex F, and the drift.
-
-    2 Delta/(eta K R) + L eta sigma^2/M, or without eta L Delta/(K R) + G sqrt(L Delta)/sqrt(M K R).
-    """
+    """2 Delta/(eta K R) + L eta sigma^2/M, without eta L Delta/(K R) + G sqrt(L Delta)/sqrt(M K R), plus the drift."""
     L, _, sigma, _, M, K, R = constants.letters(setting)
     gap, G = constants.known(label, "gap"), constants.known(label, "gradient_bound")
     if eta is None:

@@ -53,11 +53,8 @@ def lower_bound_curvature(constants: Constants, setting: Setting) -> float:
     checks.number(owner, "constants.distance", constants.distance, above=0)
     zeta = constants.known(owner, "optimum_heterogeneity")
     start = constants.smoothness * constants.distance**2
-    largest = max(
-        min(_drift(constants, setting), start),
-        min(_heterogeneity(constants, setting, zeta), start),
-        start / (setting.local_steps * setting.rounds),
-    )
+    parts = min(_drift(constants, setting), start), min(_heterogeneity(constants, setting, zeta), start)
+    largest = max(*parts, start / (setting.local_steps * setting.rounds))
     return largest / (2 * constants.distance**2)
 
 

@@ -66,9 +66,8 @@ def best_of_two(constants: Constants, setting: Setting, step_size: float | None 
     >>> best_of_two(constants, Setting(clients=1000, rounds=10, local_steps=1000), form="simplified").method
     'MinibatchSGD'
     """
-    return smallest(
-        [bound(constants, setting, step_size, form) for bound in (minibatch_sgd_bound, single_client_sgd_bound)]
-    )
+    both = minibatch_sgd_bound, single_client_sgd_bound
+    return smallest([bound(constants, setting, step_size, form) for bound in both])
 
 
 def _sgd(

@@ -36,9 +36,8 @@ def group_clients(problem: AbstractProblem, p: np.ndarray) -> list[ClientGroup]:
     starts, sizes = problem.starts(), problem.sizes()
     if starts is None or sizes is None:
         return [ClientGroup(m, float(weight), slice(0, 0)) for m, weight in enumerate(p)]
-    intervals, first, index = np.unique(
-        np.stack([starts, sizes], axis=1), axis=0, return_index=True, return_inverse=True
-    )
+    owned = np.stack([starts, sizes], axis=1)
+    intervals, first, index = np.unique(owned, axis=0, return_index=True, return_inverse=True)
     totals = np.bincount(index.ravel(), weights=p)
     return [
         ClientGroup(int(m), float(t), slice(int(a), int(a + n)))

@@ -12,13 +12,7 @@ import optax
 from fedlocal.core import AbstractProblem, Params
 from fedlocal.problems import Oracle
 from fedlocal.problems.data_problem import DataProblem, cast_like
-from fedlocal.theory.constants.client_groups import (
-    ClientGroup,
-    batch_moments,
-    gradient_norms,
-    group_clients,
-    sample_groups,
-)
+from fedlocal.theory.constants import client_groups
 from fedlocal.theory.constants.types import EstimationTask
 
 CLIENTS = 8  # largest number of sampled groups of clients
@@ -33,11 +27,11 @@ class GradientSampler:
     def __init__(self, task: EstimationTask):
         self.problem: Any = task.problem
         self.p, self.batch_size, self.rng = task.p, task.batch_size, task.rng
-        self.every = group_clients(task.problem, task.p)
-        self.groups = sample_groups(self.every, CLIENTS, task.rng)
+        self.every = client_groups.group_clients(task.problem, task.p)
+        self.groups = client_groups.sample_groups(self.every, CLIENTS, task.rng)
         self.draws = [self._draws(g) for g in self.groups]
 
-    def _draws(self, group: ClientGroup) -> tuple[jax.Array, jax.Array]:
+    def _draws(self, group: client_groups.ClientGroup) -> tuple[jax.Array, jax.Array]:
         """Return (DRAWS,) rows, or seeds of random keys if there are no examples, and their weights."""
         n = group.size or DRAWS
         if n > DRAWS:
@@ -54,8 +48,9 @@ class GradientSampler:
         noise, fourth = self._of_batches(spreads)
         norms = [float(s[2]) for s in spreads]
         if self.batch_size is None:
-            norms = gradient_norms(self.problem, self.groups, x)
-        apart = gradient_norms(self.problem, self.every, x, self.p) if len(self.every) > 1 else [0.0]
+            norms = client_groups.gradient_norms(self.problem, self.groups, x)
+        several = len(self.every) > 1
+        apart = client_groups.gradient_norms(self.problem, self.every, x, self.p) if several else [0.0]
         return {
             "smoothness": max(float(b[0]) for b in bends),
             "third_order": max(float(b[1]) for b in bends),
@@ -74,7 +69,7 @@ class GradientSampler:
         return [_moments(self.problem, x, jnp.asarray(g.client), *draws) for g, draws in pairs]
 
     def _of_batches(self, moments: Sequence[Any]) -> tuple[float, float]:
-        each = [batch_moments(float(m[0]), float(m[1]), self.batch_size) for m in moments]
+        each = [client_groups.batch_moments(float(m[0]), float(m[1]), self.batch_size) for m in moments]
         return max(e[0] for e in each), max(e[1] for e in each)
 
 
@@ -87,9 +82,7 @@ def _hessian_norms(problem: AbstractProblem, x: Params, client: jax.Array, v: Pa
 
     h = DIFFERENCE * jnp.maximum(1, optax.tree.norm(x))
 
-    def bend(
-        v: Params,
-    ) -> Params:  # the Hessian's change along v, times v; a symmetric form is largest at equal arguments
+    def bend(v: Params) -> Params:  # the Hessian's change along v, times v: largest at equal arguments by symmetry
         ahead, behind = (hessian(optax.tree.add_scale(x, s * h, v), v) for s in (1, -1))
         return jax.tree.map(lambda a, b: (a - b) / (2 * h), ahead, behind)
 

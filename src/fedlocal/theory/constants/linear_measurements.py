@@ -15,10 +15,7 @@ from fedlocal.util.linalg import krylov_top, least_eigenvalue
 def measure_along_path(
     model: LinearModel, points: Sequence[Params], hessians: Sequence[ClientGroup], batch_size: int | None
 ) -> dict[str, float]:
-    """Return the largest value of each constant at these points (the smallest for mu).
-
-    Gradients are those of all clients, Hessians those of the groups `hessians`.
-    """
+    """Return the largest value of each constant at these points (the smallest for mu); Hessians of some groups."""
     rows: list[dict[str, float]] = []
     for x in map(model.coefficients, points):
         scores = model.times(slice(0, model.count), x)

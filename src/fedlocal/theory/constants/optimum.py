@@ -46,9 +46,8 @@ def solve_endpoints(problem: AbstractProblem, psi: Regularizer | None, weights: 
     distance = float(optax.tree.norm(optax.tree.sub(x0, jax.tree.map(jnp.asarray, solution.x))))
     notes = []
     if isinstance(problem, MLP):
-        notes.append(
-            "the loss is not convex: x* is where the solver came to from x0, and no theorem on convex F applies"
-        )
+        came = "x* is where the solver came to from x0, and no theorem on convex F applies"
+        notes.append(f"the loss is not convex: {came}")
     elif not known:
         notes.append("convexity of a loss given as a function is not checked; the theorems on convex F ask for it")
     if not solution.converged:

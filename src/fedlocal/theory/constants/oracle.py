@@ -46,12 +46,10 @@ def _of_quadratics(task: EstimationTask, matrices: np.ndarray, optima: np.ndarra
             result.warn_of_ball("clients with unequal matrices have no bounded heterogeneity", task.region)
         shifts = list(gradients - task.p @ gradients)
         heterogeneity = affine_heterogeneity(range(len(shifts)), shifts, bends.tolist(), top, task.region)
-    how = f"exact: largest eigenvalue of the clients' matrices, client {client}"
+    least, how = least_eigenvalue(mean), f"exact: largest eigenvalue of the clients' matrices, client {client}"
     result.found = {
         "smoothness": ConstantValue(top, how, True),
-        "strong_convexity": ConstantValue(
-            least_eigenvalue(mean), "exact: smallest eigenvalue of the mean matrix", True
-        ),
+        "strong_convexity": ConstantValue(least, "exact: smallest eigenvalue of the mean matrix", True),
         "third_order": ConstantValue(0.0, "exact: the Hessians are constant", True),
         "heterogeneity": heterogeneity,
         **oracle_noise(task),

@@ -219,9 +219,7 @@ def _constructed(kappa: float, blocks: int, stiff_step: int, digits: int) -> Uns
     for k in range(blocks):
         radius = context.ldexp(1, context.mag(delta / kappa**0.5) - 3)  # a power of two
         while True:
-            t = (
-                3 * k + stiff_step
-            )  # the interval is first about the point queried now, then about the one queried with it
+            t = 3 * k + stiff_step  # the interval is about the point queried now, then about the one queried with it
             tilde = _with(found, Bump(queries[t], radius))
             following = _with(found, Bump(agd_trajectory(tilde, steps=t)[t].md, radius))
             after = [step.md for step in agd_trajectory(following)]

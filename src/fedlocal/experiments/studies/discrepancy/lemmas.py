@@ -10,13 +10,8 @@ import numpy as np
 from fedlocal.core import AbstractProblem, Params
 from fedlocal.experiments.studies.discrepancy.settings import DiscrepancySettings
 from fedlocal.theory import Constants, Setting
+from fedlocal.theory.bounds import fed_ac_stability as stability
 from fedlocal.theory.bounds.composite import fed_dual_avg_quadratic_discrepancy_bound
-from fedlocal.theory.bounds.fed_ac_stability import (
-    fed_ac_one_discrepancy_bound,
-    fed_ac_one_perturbed_bound,
-    fed_ac_two_perturbed_bound,
-    fed_ac_two_third_order_discrepancy_bound,
-)
 from fedlocal.theory.bounds.fed_avg_stability import client_discrepancy_bound
 
 
@@ -51,7 +46,7 @@ class Lemma(NamedTuple):
 
 def _one(task: LemmaProblem, setting: Setting, vanilla: bool = False) -> float:
     gamma = task.vanilla_gamma if vanilla else None
-    return fed_ac_one_discrepancy_bound(task.constants, setting, task.step_size, gamma)
+    return stability.fed_ac_one_discrepancy_bound(task.constants, setting, task.step_size, gamma)
 
 
 CROSS = "mean |Δmd| |Δ(x, ag)|"
@@ -75,7 +70,7 @@ LEMMAS = {
         "fedacii:stab:main",
         "gradient_discrepancy",
         "|∇F(mean md) - mean ∇F(md_m)|²",
-        lambda t, s: fed_ac_two_third_order_discrepancy_bound(t.constants, s, t.step_size),
+        lambda t, s: stability.fed_ac_two_third_order_discrepancy_bound(t.constants, s, t.step_size),
         "phi",
     ),
 }
@@ -104,7 +99,8 @@ def potential_bound(settings: DiscrepancySettings, task: LemmaProblem, part: Any
     """Return (R,) the lemma's right side after each round, with the largest discrepancy measured in the rounds before it."""
     inside = over_seeds(part[part["step"] < k], "measured")
     apart = inside.groupby("round")["mean"].max().cummax()
-    bound = fed_ac_two_perturbed_bound if name == "FedAc-II" else fed_ac_one_perturbed_bound
+    two = name == "FedAc-II"
+    bound = stability.fed_ac_two_perturbed_bound if two else stability.fed_ac_one_perturbed_bound
     gamma = task.vanilla_gamma if name == "FedAc-vanilla" else None
     after = [Setting(settings.clients, r, k) for r in range(1, settings.rounds + 1)]
     return np.array([bound(task.constants, s, task.step_size, apart[s.rounds - 1], gamma).value for s in after])

@@ -49,10 +49,8 @@ def run_study(settings: DiscrepancySettings, store: Store) -> StudyOutcome:
     history: Any = pd.concat(frames, ignore_index=True)
     cases = history.groupby(["problem", "method", "local_steps"], sort=False)
     table = pd.DataFrame([_row(settings, tasks[str(key[0])], part, *key) for key, part in cases])
-    figures = {
-        "figure": partial(draw_growth, settings, tasks, history),
-        "potentials": partial(draw_potentials, settings, tasks, history),
-    }
+    drawn = {"figure": draw_growth, "potentials": draw_potentials}
+    figures = {file: partial(draw, settings, tasks, history) for file, draw in drawn.items()}
     return StudyOutcome(history, table, verdicts(settings, table), figures, _notes(tasks))
 
 
@@ -104,18 +102,9 @@ def local_history(
 ) -> pd.DataFrame:
     """Return one row per local step: what the lemma bounds, suboptimality and distance of the shadow iterate, the potential."""
     lemma = lemmas.LEMMAS[name]
-    result = simulate(
-        task.problem,
-        method(name, task, local_steps),
-        rounds=settings.rounds,
-        local_steps=local_steps,
-        batch_size=1,
-        eval_every=settings.rounds,
-        seed=seed,
-        x0=task.x0,
-        progress=False,
-        shadow=Shadow(task.solution, task.optimum, task.constants.strong_convexity),
-    )
+    run: dict[str, Any] = {"rounds": settings.rounds, "eval_every": settings.rounds, "local_steps": local_steps}
+    run |= {"shadow": Shadow(task.solution, task.optimum, task.constants.strong_convexity), "x0": task.x0, "seed": seed}
+    result = simulate(task.problem, method(name, task, local_steps), batch_size=1, progress=False, **run)
     rows: Any = result.shadow
     measured = rows[["round", "step", "distance"]].assign(measured=rows[lemma.column], gap=rows["loss"] - task.optimum)
     measured["potential"] = rows[lemma.potential] if lemma.potential else np.nan

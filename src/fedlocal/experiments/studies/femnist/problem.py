@@ -40,12 +40,7 @@ class ConstrainedMLP(MLP):
 
 
 class HandwritingTask:
-    """The data of a seed, its problem, the constraint, and what is measured.
-
-    Args:
-        settings: settings of the study.
-        seed: seed that draws the training examples.
-    """
+    """The data of a seed, which draws the training examples, its problem, the constraint, and what is measured."""
 
     def __init__(self, settings: FemnistSettings, seed: int):
         train, test = examples(settings, seed)

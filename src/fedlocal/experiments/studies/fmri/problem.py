@@ -37,11 +37,7 @@ class RegularizedLoss(Metric):
 
 
 class FmriTask:
-    """The scans, their problem, and what is measured.
-
-    Args:
-        settings: settings of the study.
-    """
+    """The scans, their problem, and what is measured."""
 
     def __init__(self, settings: FmriSettings):
         data = settings.data

@@ -1,8 +1,6 @@
 """The study of fMRI scans: tuned composite methods for sparse logistic regression, runs of the experiment as clients.
 
-Each method runs with every pair of step sizes; the pair with the lowest regularised loss on validation scans after the last
-round is its tuned one. Beside them stand proximal gradient descent on all training scans (`centralized`) and on those of one
-client (`local`), and the certified optimum.
+Beside them: proximal gradient descent on all training scans (`centralized`), on one client's (`local`), the optimum.
 """
 
 from collections.abc import Mapping
@@ -68,10 +66,13 @@ def run_study(settings: FmriSettings, store: Store) -> StudyOutcome:
     lines = {name: dict(tuned.late) for name, tuned in baselines.items()}
     references: Any = {**lines, "optimum": optimum.drop(columns="weights").iloc[0].to_dict()}
     federated = {name: results.methods[name] for name in settings.methods}
+    table = tuning.table(settings, results.methods, {"optimum": references["optimum"]})
+    for name in ("centralized", "local"):
+        table.loc[table["method"] == name, "step_sizes"] = f"{results.methods[name].client_step_size:g}"
     look: Any = {"references": references, "dashed": ONLY_SERVER_PROXIMAL}
     return StudyOutcome(
         history=pd.concat([history, alone], ignore_index=True),
-        table=_table(settings, results.methods, references),
+        table=table,
         verdicts=[
             *(judge(claim, results) for claim in settings.claims),
             *(in_region(claim, points) for claim in settings.scatter.claims),
@@ -87,10 +88,7 @@ def run_study(settings: FmriSettings, store: Store) -> StudyOutcome:
 
 
 def scatter_of(settings: FmriSettings, history: pd.DataFrame) -> pd.DataFrame:
-    """Return one point per method, round and pair of step sizes whose product is in the range, averaged over seeds.
-
-    A pair that diverged before a round has no point there.
-    """
+    """Return one point per method, round and pair in the range that has not diverged by then, averaged over seeds."""
     product = history["client_step_size"] * history["server_step_size"]
     wanted = history["method"].isin(settings.scatter.methods) & history["round"].isin(settings.scatter.rounds)
     points: Any = history[wanted & within(product, settings.scatter.product)]
@@ -111,17 +109,9 @@ def _baselines(settings: FmriSettings, task: FmriTask, store: Store) -> list[pd.
 
 def _gradient_descent(settings: FmriSettings, task: FmriTask, problem: DataProblem, weights: Weights) -> pd.DataFrame:
     """Return the history of proximal gradient descent with all step sizes; a round is one full gradient."""
-    history = tuning.sweep_history(
-        problem,
-        ProximalGradient(1.0, task.psi),
-        {"step_size": settings.baseline_step_sizes},
-        rounds=settings.rounds,
-        local_steps=1,
-        weights=weights,
-        eval_every=settings.eval_every,
-        metrics=task.metrics,
-        progress=False,
-    )
+    method, grid = ProximalGradient(1.0, task.psi), {"step_size": settings.baseline_step_sizes}
+    run = {"rounds": settings.rounds, "eval_every": settings.eval_every, "weights": weights, "metrics": task.metrics}
+    history = tuning.sweep_history(problem, method, grid, local_steps=1, progress=False, **run)
     return history.rename(columns={"step_size": "client_step_size"}).assign(server_step_size=1.0)
 
 
@@ -130,25 +120,11 @@ def _voxels(
 ) -> pd.DataFrame:
     """Return the position of each voxel, and its weight after the last round of each tuned method with the first seed."""
     columns = {f"axis_{axis}": task.positions[:, axis] for axis in range(3)}
+    run: dict[str, Any] = {**tuning.options(settings), "eval_every": settings.rounds, "seed": settings.seeds[0]}
     for name in settings.methods:
-        tuned = methods[name]
-        result = simulate(
-            task.problem,
-            composite_method(name, task.psi, *tuned.pair),
-            **tuning.options(settings),
-            eval_every=settings.rounds,
-            seed=settings.seeds[0],
-            progress=False,
-        )
+        result = simulate(task.problem, composite_method(name, task.psi, *methods[name].pair), progress=False, **run)
         columns[name] = np.asarray(result.x["weights"])
     return pd.DataFrame({**columns, "optimum": optimum["weights"].iloc[0]})
-
-
-def _table(settings: FmriSettings, methods: Mapping[str, TunedMethod], references: Any) -> pd.DataFrame:
-    table = tuning.table(settings, methods, {"optimum": references["optimum"]})
-    for name in ("centralized", "local"):
-        table.loc[table["method"] == name, "step_sizes"] = f"{methods[name].client_step_size:g}"
-    return table
 
 
 def _notes(

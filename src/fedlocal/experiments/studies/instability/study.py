@@ -12,14 +12,7 @@ from fedlocal.experiments.studies.instability import figures
 from fedlocal.experiments.studies.instability.claims import TEXT, verdicts
 from fedlocal.experiments.studies.instability.settings import InstabilitySettings
 from fedlocal.methods import FedAc
-from fedlocal.theory.constructions.instability import (
-    agd_trajectory,
-    distances,
-    gradient_descent_distances,
-    growth_factor,
-    unstable_objective,
-    worst_distances,
-)
+from fedlocal.theory.constructions import instability
 
 
 def run_study(settings: InstabilitySettings, store: Store) -> StudyOutcome:
@@ -51,9 +44,9 @@ def run_study(settings: InstabilitySettings, store: Store) -> StudyOutcome:
 
 def two_runs(settings: InstabilitySettings, kappa: float, stiff_step: int) -> pd.DataFrame:
     """Return the distances of two runs, of AGD and of gradient descent, step by step, in units of the first one."""
-    objective = unstable_objective(kappa, settings.blocks, stiff_step)
+    objective = instability.unstable_objective(kappa, settings.blocks, stiff_step)
     steps = 3 * settings.blocks + settings.further_steps
-    apart = distances(objective, objective.largest_epsilon, steps)
+    apart = instability.distances(objective, objective.largest_epsilon, steps)
     return pd.DataFrame(
         {
             "kappa": kappa,
@@ -61,7 +54,7 @@ def two_runs(settings: InstabilitySettings, kappa: float, stiff_step: int) -> pd
             "step": np.arange(steps + 1),
             "ag": apart[:, 0],
             "w": apart[:, 1],
-            "gd": gradient_descent_distances(objective, objective.largest_epsilon, steps),
+            "gd": instability.gradient_descent_distances(objective, objective.largest_epsilon, steps),
             "digits": objective.digits,
             "log10_neighbourhood": _log10(objective.neighbourhood),
         }
@@ -71,11 +64,11 @@ def two_runs(settings: InstabilitySettings, kappa: float, stiff_step: int) -> pd
 def worst_cases(settings: InstabilitySettings, kappa: float) -> pd.DataFrame:
     """Return the largest distances after K steps, over all curvatures, of AGD and of FedAc-I with the gamma for this K."""
     vanilla = FedAc.vanilla(step_size=1 / kappa, strong_convexity=1.0)
-    agd = worst_distances(vanilla, kappa, 1.0, settings.longest_agd)
+    agd = instability.worst_distances(vanilla, kappa, 1.0, settings.longest_agd)
     rows = [("AGD", kappa, k, agd[k, 0], agd[k, 1], np.nan) for k in range(1, settings.longest_agd + 1)]
     for k in settings.worst_local_steps:
         method = FedAc.one(step_size=1 / kappa, strong_convexity=1.0, local_steps=k)
-        ag, w = worst_distances(method, kappa, 1.0, k).max(axis=0)
+        ag, w = instability.worst_distances(method, kappa, 1.0, k).max(axis=0)
         rows.append(("FedAc-I", kappa, k, ag, w, stability_bound(method, kappa, k)))
     return pd.DataFrame(rows, columns=["method", "kappa", "local_steps", "ag", "w", "bound"])
 
@@ -92,8 +85,8 @@ def stability_bound(method: FedAc, kappa: float, steps: int) -> float:
 
 def _points(settings: InstabilitySettings) -> pd.DataFrame:
     """Return the queries of AGD on the objective of the figure, and the widths of its intervals."""
-    objective = unstable_objective(settings.shown_kappa, settings.blocks)
-    path = agd_trajectory(objective)[:-1]
+    objective = instability.unstable_objective(settings.shown_kappa, settings.blocks)
+    path = instability.agd_trajectory(objective)[:-1]
     widths = [_log10(2 * bump.radius) for bump in objective.bumps]
     return pd.DataFrame(
         {
@@ -124,7 +117,7 @@ def _table(settings: InstabilitySettings, runs: Any) -> pd.DataFrame:
                 "stiff_step": stiff,
                 "K": settings.blocks,
                 "factor": last["ag"] / before["ag"],
-                "theory": growth_factor(kappa),
+                "theory": instability.growth_factor(kappa),
                 "w_ag": last["ag"],
                 "w": last["w"],
                 "1.02^K": TEXT**settings.blocks,

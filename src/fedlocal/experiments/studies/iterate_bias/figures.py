@@ -73,62 +73,48 @@ def draw_growth(
     with panels(4, target, title, size=(5.4, 3.7), columns=2) as axes:
         for axis, (name, along) in zip(axes, slopes, strict=True):
             rows: Any = scales[(scales["instance"] == name) & (scales["along"] == along) & (scales["steps"] > 1)]
-            _growth(axis, settings, rows, name, along, slopes[name, along])
-
-
-def _growth(axis: Axes, settings: IterateBiasSettings, rows: Any, name: str, along: str, slope: float) -> None:
-    s, x, size = settings.scaling, rows[along].to_numpy(), np.abs(rows["bias"].to_numpy())
-    low, high = rows["lower_bound"].to_numpy(), rows["upper_bound"].to_numpy()
-    axis.fill_between(x, low, high, color=SAND, alpha=0.18, lw=0)
-    axis.plot(x, high, color=SAND, lw=1.6, label="upper bound")
-    axis.plot(x, low, color=SAND, lw=1.6, ls="--", label="lower bound")
-    axis.plot(x, size, "o-", color=GREEN, ms=5, label=f"exact, measured exponent {slope:.2f}")
-    axis.set_yscale("log")
-    fixed = f"$\\eta$ = {s.step_size:g}" if along == "steps" else f"k = {s.at_steps}"
-    axis.set_title(f"{TITLES[name]}: ${ORDERS[name][along]}$")
-    axis.set_ylabel("|bias|")
-    if along == "steps":
-        powers_of_two(axis, [int(v) for v in x])
-        axis.set_xlabel(f"steps k, at {fixed}")
-    else:
-        axis.set_xscale("log")
-        axis.set_xticks(x, [f"{v:g}" for v in x])
-        axis.set_xticks([], minor=True)
-        axis.set_xlabel(f"step size $\\eta$, at {fixed}")
-    axis.legend(loc="upper left", fontsize=9)
+            x, size = rows[along].to_numpy(), np.abs(rows["bias"].to_numpy())
+            low, high = rows["lower_bound"].to_numpy(), rows["upper_bound"].to_numpy()
+            axis.fill_between(x, low, high, color=SAND, alpha=0.18, lw=0)
+            axis.plot(x, high, color=SAND, lw=1.6, label="upper bound")
+            axis.plot(x, low, color=SAND, lw=1.6, ls="--", label="lower bound")
+            axis.plot(x, size, "o-", color=GREEN, ms=5, label=f"exact, measured exponent {slopes[name, along]:.2f}")
+            axis.set(yscale="log", ylabel="|bias|")
+            axis.set_title(f"{TITLES[name]}: ${ORDERS[name][along]}$")
+            if along == "steps":
+                powers_of_two(axis, [int(v) for v in x])
+                axis.set_xlabel(f"steps k, at $\\eta$ = {settings.scaling.step_size:g}")
+            else:
+                axis.set_xscale("log")
+                axis.set_xticks(x, [f"{v:g}" for v in x])
+                axis.set_xticks([], minor=True)
+                axis.set_xlabel(f"step size $\\eta$, at k = {settings.scaling.at_steps}")
+            axis.legend(loc="upper left", fontsize=9)
 
 
 def draw_constant(settings: IterateBiasSettings, constants: pd.DataFrame, target: Path) -> None:
     """Draw the constant of the expansion, and the bias itself beside the expansion with either constant."""
-    with panels(2, target, "The constant of the bias of a smooth function is 1/4, not 1/2", size=(6.2, 4.1)) as axes:
-        _ratio(axes[0], settings, constants)
-        _against_both(axes[1], settings, constants)
-
-
-def _ratio(axis: Axes, settings: IterateBiasSettings, constants: pd.DataFrame) -> None:
-    time = constants["time"]
-    axis.axhline(0.5, color=RED, lw=1.2, ls=":")
-    axis.axhline(0.25, color=GREEN, lw=1.2, ls=":")
-    label = r"backward equation with $\eta\sigma^2 u_{xx}$ (text)"
-    axis.plot(time, constants["backward_of_the_text"], color=RED, label=label)
-    axis.plot(time, constants["backward"], color=GREEN, label=r"with $\frac{1}{2}\eta\sigma^2 u_{xx}$ (right)")
-    bars = 4 * constants["sde_error"]
-    label = "paths of the SDE, 4 standard errors"
-    axis.errorbar(time, constants["sde"], bars, fmt="s", color=SAND, ms=4, capsize=3, lw=1.4, label=label)
-    label = f"law of SGD, k = {settings.constant.steps}"
-    axis.plot(time, constants["sgd"], "o", color=BLUE, ms=8, mfc="none", mew=1.5, zorder=5, label=label)
-    axis.set_xscale("log")
-    axis.set(ylim=(0, 0.62), yticks=[0, 0.125, 0.25, 0.375, 0.5], xlabel=r"$\eta L k$")
-    axis.set_title(r"$-$bias / $(\eta^3 k^2 \sigma^2 F''')$, log cosh")
-    axis.legend(loc="lower left", fontsize=9)
-
-
-def _against_both(axis: Axes, settings: IterateBiasSettings, constants: pd.DataFrame) -> None:
     c, time = settings.constant, constants["time"]
     unit = (time / (c.smoothness * c.steps)) ** 3 * c.steps**2 * c.noise**2 * c.third_order
-    axis.loglog(time, unit / 2, color=RED, ls="--", label=r"$\frac{1}{2}\eta^3k^2\sigma^2F'''$ (text)")
-    axis.loglog(time, unit / 4, color=GREEN, ls="--", label=r"$\frac{1}{4}\eta^3k^2\sigma^2F'''$")
-    axis.loglog(time, unit * constants["sgd"], "o", color=BLUE, ms=8, mfc="none", mew=1.5, label="SGD, exact")
-    axis.set(xlabel=r"$\eta L k$")
-    axis.set_title(r"$-$bias from the optimum, log cosh")
-    axis.legend(loc="upper left", fontsize=9)
+    circle: Any = {"color": BLUE, "ms": 8, "mfc": "none", "mew": 1.5}
+    title = "The constant of the bias of a smooth function is 1/4, not 1/2"
+    with panels(2, target, title, size=(6.2, 4.1)) as (ratio, both):
+        ratio.axhline(0.5, color=RED, lw=1.2, ls=":")
+        ratio.axhline(0.25, color=GREEN, lw=1.2, ls=":")
+        label = r"backward equation with $\eta\sigma^2 u_{xx}$ (text)"
+        ratio.plot(time, constants["backward_of_the_text"], color=RED, label=label)
+        ratio.plot(time, constants["backward"], color=GREEN, label=r"with $\frac{1}{2}\eta\sigma^2 u_{xx}$ (right)")
+        look: Any = {"fmt": "s", "color": SAND, "ms": 4, "capsize": 3, "lw": 1.4}
+        errors = 4 * constants["sde_error"]
+        ratio.errorbar(time, constants["sde"], errors, label="paths of the SDE, 4 standard errors", **look)
+        ratio.plot(time, constants["sgd"], "o", zorder=5, label=f"law of SGD, k = {c.steps}", **circle)
+        ratio.set_xscale("log")
+        ratio.set(ylim=(0, 0.62), yticks=[0, 0.125, 0.25, 0.375, 0.5], xlabel=r"$\eta L k$")
+        ratio.set_title(r"$-$bias / $(\eta^3 k^2 \sigma^2 F''')$, log cosh")
+        ratio.legend(loc="lower left", fontsize=9)
+        both.loglog(time, unit / 2, color=RED, ls="--", label=r"$\frac{1}{2}\eta^3k^2\sigma^2F'''$ (text)")
+        both.loglog(time, unit / 4, color=GREEN, ls="--", label=r"$\frac{1}{4}\eta^3k^2\sigma^2F'''$")
+        both.loglog(time, unit * constants["sgd"], "o", label="SGD, exact", **circle)
+        both.set(xlabel=r"$\eta L k$")
+        both.set_title(r"$-$bias from the optimum, log cosh")
+        both.legend(loc="upper left", fontsize=9)

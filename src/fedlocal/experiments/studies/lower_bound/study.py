@@ -75,9 +75,11 @@ def run_study(settings: LowerBoundSettings, store: Store) -> StudyOutcome:
     history = _measure(settings, store)
     best = tune(settings, history)
     slopes = _slopes(settings, best)
+    wide = best.pivot(index=RUN, columns="method", values="error")
+    own = rows_of(best, "FedAvg").set_index(RUN)[["step_size", "constant"]]
     return StudyOutcome(
         history,
-        _table(best),
+        wide.join(own.rename(columns={"step_size": "FedAvg_step_size"})).reset_index(),
         verdicts(settings, best, slopes),
         {
             "figure-step-sizes": lambda target: draw_step_sizes(settings, history, best, target),
@@ -135,17 +137,11 @@ def simulate_case(settings: LowerBoundSettings, case: Any, seed: int) -> pd.Data
         alone = lower_bound_instance(constants(settings), replace(setting, clients=1))
         runs.append(("one client", alone, FedAvg))
     etas, frames = step_sizes(settings), []
+    grid = {"step_size": etas.tolist()}
+    run = {"rounds": case.rounds, "local_steps": case.local_steps, "eval_every": case.rounds, "seed": seed}
     for name, problem, method in runs:
         history = sweep_history(
-            problem,
-            lambda step_size, method=method: method(step_size),
-            {"step_size": etas.tolist()},
-            rounds=case.rounds,
-            local_steps=case.local_steps,
-            batch_size=1,
-            eval_every=case.rounds,
-            seed=seed,
-            progress=False,
+            problem, lambda step_size, method=method: method(step_size), grid, batch_size=1, progress=False, **run
         )
         last = history[history["round"] == case.rounds].set_index("cell")["loss"]
         errors = last.reindex(range(len(etas))).fillna(np.inf).to_numpy()
@@ -205,10 +201,7 @@ def average_drifts(
 def single_client_paths(
     settings: LowerBoundSettings, etas: np.ndarray, steps: Sequence[int], advance: Callable[[int], None]
 ) -> dict[int, np.ndarray]:
-    """Return E F^(1) of SGD after some numbers of steps, for every step size, as a mean over paths that share their noise.
-
-    `advance` is called with the number of `PORTIONS` that are done.
-    """
+    """Return E F^(1) of SGD after some numbers of steps, by step size: a mean over paths that share their noise."""
     random, x, out = np.random.default_rng(settings.seeds[0]), np.zeros((len(etas), settings.limit.paths)), {}
     pull, push = etas[:, None] * settings.smoothness / 24, etas[:, None] * settings.noise
     last = max(steps)
@@ -252,14 +245,6 @@ def _slopes(settings: LowerBoundSettings, best: pd.DataFrame) -> dict[str, float
     """Return the exponents of FedAvg's best error in R at the first K of the fit, and in K at the last R, in the limit."""
     grid, own = settings.limit, rows_of(best, "FedAvg", limit=True)
     own = own[(own["local_steps"] >= grid.fit_local_steps) & (own["rounds"] >= grid.fit_rounds)]
-    lines = {
-        "rounds": own[own["local_steps"] == grid.fit_local_steps],
-        "local_steps": own[own["rounds"] == grid.rounds[-1]],
-    }
+    first, last = own[own["local_steps"] == grid.fit_local_steps], own[own["rounds"] == grid.rounds[-1]]
+    lines = {"rounds": first, "local_steps": last}
     return {name: float(np.polyfit(np.log(part[name]), np.log(part["error"]), 1)[0]) for name, part in lines.items()}
-
-
-def _table(best: Any) -> pd.DataFrame:
-    wide = best.pivot(index=RUN, columns="method", values="error")
-    own = rows_of(best, "FedAvg").set_index(RUN)[["step_size", "constant"]]
-    return wide.join(own.rename(columns={"step_size": "FedAvg_step_size"})).reset_index()

@@ -8,6 +8,7 @@ import pandas as pd
 from fedlocal.experiments.runner.claims import Verdict
 from fedlocal.experiments.studies.rates.cases import CASES, INVERSE, LETTERS, METHODS, SHARP
 
+CASE = ["assumption", "method", "term", "instance"]
 CLOSE = 0.1  # exponents
 SPEEDUP = "linear speed-up: an error at most twice that of the same method and M with communication in every step"
 
@@ -25,10 +26,7 @@ def exponents(history: pd.DataFrame) -> pd.DataFrame:
         for i, (name, slope, error) in enumerate(zip(axes, *slopes(regressed, axes), strict=True)):
             rows.append(
                 {
-                    "assumption": case.assumption,
-                    "method": case.method,
-                    "term": case.term,
-                    "instance": case.instance,
+                    **dict(zip(CASE, case[:4], strict=True)),
                     "of": INVERSE if case.strong and name == "rounds" else LETTERS[name],
                     "text": float(term.powers.get(LETTERS[name], 0)),
                     "measured": slope,
@@ -73,7 +71,7 @@ def about_exponents(table: pd.DataFrame) -> list[Verdict]:
     """Judge each case: a sharp term's exponents agree with the text's; other errors fall at least as fast as their term."""
     judged = []
     for case in CASES:
-        own: Any = table[(table[["assumption", "method", "term", "instance"]] == list(case[:4])).all(axis=1)]
+        own: Any = table[(table[CASE] == list(case[:4])).all(axis=1)]
         off = own["measured"] - own["text"]
         measured = ", ".join(
             f"{row.measured:.2f} +- {row.standard_error:.2f} of {row.of} (text {row.text:.3g})"

@@ -16,6 +16,8 @@ from fedlocal.experiments.runner.methods import smooth_method
 from fedlocal.methods.fed_ac import AcState, accelerated_step, accelerated_weights, middle_point, middle_weights
 from fedlocal.theory.bounds.bound import Setting
 
+Draw = Callable[[jax.Array], jax.Array]  # number of the step -> noise
+
 
 class FedAcCells(NamedTuple):
     """Parameters of FedAc, and the strength of the l2 term around the start that is added to F; all (cells,)."""
@@ -45,9 +47,8 @@ def cells(
     if method == "FedAvg":
         one, nothing = np.ones_like(step_sizes), np.zeros_like(step_sizes)
         return FedAcCells(one, one, step_sizes, step_sizes, nothing)
-    made = [
-        smooth_method(method, float(eta), float(mu), local_steps) for eta, mu in zip(step_sizes, moduli, strict=True)
-    ]
+    pairs = zip(step_sizes, moduli, strict=True)
+    made = [smooth_method(method, float(eta), float(mu), local_steps) for eta, mu in pairs]
     values = [np.array([getattr(one, name) for one in made]) for name in ("alpha", "beta", "eta", "gamma")]
     return FedAcCells(*values, augmented=moduli if augment else np.zeros_like(moduli))
 
@@ -146,33 +147,24 @@ def _every_round(
 
 @eqx.filter_jit
 def _last_round(
-    noisy: NoisyCoordinate,
-    own: FedAcCells,
-    local_steps: jax.Array,
-    rounds: jax.Array,
-    shape: tuple[int, int],
-    key: jax.Array,
+    noisy: NoisyCoordinate, own: FedAcCells, steps: jax.Array, rounds: jax.Array, shape: tuple[int, int], key: jax.Array
 ) -> jax.Array:
     """Return (cells, repeats): x_ag of the server after the last round."""
 
     def draw(step: jax.Array) -> jax.Array:
         return noisy.noise * jax.random.normal(jax.random.fold_in(key, step), shape)
 
-    one_round = _round(noisy.problem, own, draw, local_steps, shape)
+    one_round = _round(noisy.problem, own, draw, steps, shape)
     start = jnp.zeros((len(own.eta), shape[0], 1))
     return jax.lax.fori_loop(0, rounds, lambda r, server: one_round(server, r), AcState(start, start)).ag[:, :, 0]
 
 
 def _round(
-    problem: AbstractProblem,
-    own: FedAcCells,
-    draw: Callable[[jax.Array], jax.Array],
-    local_steps: jax.Array,
-    shape: tuple[int, int],
+    problem: AbstractProblem, own: FedAcCells, draw: Draw, local_steps: jax.Array, shape: tuple[int, int]
 ) -> Callable[[AcState, jax.Array], AcState]:
-    """Return the function that takes the server's state and the number of the round to the state after the round.
+    """Return the function from the server's state and the number of the round to the state after it.
 
-    All cells have the same noise, and so do all numbers of local steps, which are traced: they share one compiled program.
+    All cells and all numbers of local steps, which are traced, have the same noise and share one compiled program.
     """
 
     def one_round(server: AcState, r: jax.Array) -> AcState:

@@ -38,7 +38,9 @@ def draw_overhead(settings: RatesSettings, history: Any, table: Any, target: Pat
                     x = points["rounds"] / points["reach"]
                 elif strong:
                     errors = errors * (points["reach"] / points["rounds"]) ** later[row.method]
-                _line(axis, str(row.method), x, errors, float(row.text), float(row.measured))
+                method, label = str(row.method), f"{row.method}: {row.measured:.2f} (text {row.text:.2f})"
+                axis.plot(x, errors, markersize=5, label=label, **LOOK[method])
+                _guide(axis, method, x, errors, float(row.text), x)
             value = int(getattr(settings, fixed)[-1])
             axis.set(title=f"{_written(assumption)}, {AXES[fixed][0]} = {value}", xlabel=AXES[along][1])
             axis.set_yscale("log")
@@ -76,10 +78,8 @@ def draw_speedup(settings: RatesSettings, speedup: Any, needed: Any, target: Pat
     """Draw the error over that of communication in every step, for some M, and the rounds needed against M."""
     s = settings.speedup
     shown = [s.clients[0], s.clients[len(s.clients) // 2], s.clients[-1]]
-    title = (
-        f"Rounds that linear speed-up takes, on a kink with curvatures L and mu: M clients, T = {s.steps} steps each"
-    )
-    with panels(2, target, title, (5.0, 3.7)) as axes:
+    title = "Rounds that linear speed-up takes, on a kink with curvatures L and mu: M clients, T = "
+    with panels(2, target, f"{title}{s.steps} steps each", (5.0, 3.7)) as axes:
         for name in METHODS:
             for m, alpha in zip(shown, (0.35, 0.65, 1.0), strict=True):
                 own = speedup[(speedup["method"] == name) & (speedup["clients"] == m)].sort_values("rounds")
@@ -99,12 +99,6 @@ def draw_speedup(settings: RatesSettings, speedup: Any, needed: Any, target: Pat
         axes[1].yaxis.set_major_formatter("{x:g}")
         for axis in axes:
             axis.legend(fontsize=8.5, handlelength=1.8)
-
-
-def _line(axis: Axes, name: str, x: Any, y: Any, text: float, measured: float) -> None:
-    """Draw points, and a line with the text's slope through their middle."""
-    axis.plot(x, y, markersize=5, label=f"{name}: {measured:.2f} (text {text:.2f})", **LOOK[name])
-    _guide(axis, name, x, y, text, x)
 
 
 def _guide(axis: Axes, name: str, x: Any, y: Any, slope: float, at: Any, **look: Any) -> None:

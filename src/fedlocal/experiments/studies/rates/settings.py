@@ -21,9 +21,8 @@ class RatesSpeedup(StrictModel):
         if self.steps & (self.steps - 1):
             raise ValueError(f"speedup.steps must be a power of two, got {self.steps}")
         if self.draws < max(self.clients):
-            raise ValueError(
-                f"speedup.draws must be at least {max(self.clients)}, as many as clients, got {self.draws}"
-            )
+            least = max(self.clients)
+            raise ValueError(f"speedup.draws must be at least {least}, as many as clients, got {self.draws}")
         return self
 
 

@@ -1,11 +1,9 @@
 """The table of convergence rates, measured: errors with the best step size, and their exponents in M, K and R.
 
-Overheads are measured without noise of averaging, in the limit of infinitely many clients, on F(x) = F_1(x_1) + h/2 x_2^2: the
-first coordinate is noisy and starts at its optimum, so that all it has is the bias of local steps; the second one starts at a
-distance and asks for large steps. The statistical terms are those of noisy quadratics, exactly.
-
-For mu > 0 the text's step size gamma is 1/(mu K R) times a logarithm. Exponents are fitted with 1/(mu gamma K) in the place of
-R, which then is R but for this logarithm, and with R itself beside it.
+Overheads are measured in the limit of infinitely many clients, on F(x) = F_1(x_1) + h/2 x_2^2: the first coordinate is
+noisy and starts at its optimum, so that all it has is the bias of local steps; the second one starts at a distance and
+asks for large steps. The statistical terms are those of noisy quadratics, exactly. For mu > 0 exponents are fitted with
+1/(mu gamma K) in the place of R, from which it differs by a logarithm, and with R itself beside it.
 """
 
 from functools import partial
@@ -15,17 +13,9 @@ import pandas as pd
 from scipy.interpolate import make_interp_spline
 
 from fedlocal.experiments.runner.store import Store, StudyOutcome
-from fedlocal.experiments.studies.rates import claims, figures
+from fedlocal.experiments.studies.rates import claims, errors, figures
 from fedlocal.experiments.studies.rates.cases import CASES, METHODS, RateCase
 from fedlocal.experiments.studies.rates.claims import CLOSE, SPEEDUP, exponents, rounds_needed
-from fedlocal.experiments.studies.rates.errors import (
-    FedAcCells,
-    NoisyCoordinate,
-    cells,
-    finite_errors,
-    limit_errors,
-    quadratic_errors,
-)
 from fedlocal.experiments.studies.rates.settings import RatesSettings
 from fedlocal.problems.oracle import piecewise_quadratic
 from fedlocal.theory.bounds.bound import Constants, Setting
@@ -38,9 +28,8 @@ HUGE = 1e6  # errors from here on are divergence
 
 def run_study(settings: RatesSettings, store: Store) -> StudyOutcome:
     """Measure the tuned errors of every case, their exponents, and the rounds that linear speed-up takes."""
-    groups = [
-        {f"{case.part}-K{k}": partial(measure, settings, case, k) for k in settings.local_steps} for case in CASES
-    ]
+    ks = settings.local_steps
+    groups = [{f"{case.part}-K{k}": partial(measure, settings, case, k) for k in ks} for case in CASES]
     cuts = [(method, m) for method in METHODS for m in settings.speedup.clients]
     last = {f"speedup-{method}-M{m}": partial(speedups, settings, method, m) for method, m in cuts}
     *frames, speedup = store.frames([*groups, last])
@@ -89,11 +78,11 @@ def measure(settings: RatesSettings, case: RateCase, k: int) -> pd.DataFrame:
     noisy = _overheads(settings, case, coarse, k) if case.term == "overhead" else None
     for i, r in enumerate(settings.rounds):
         if noisy is None:
-            mean, added = quadratic_errors(fine, _curvatures(settings, case), 1.0, k * r, settings.noise)
-            errors = {m: (mean + added / m).max(axis=1) for m in settings.clients}
+            mean, added = errors.quadratic_errors(fine, _curvatures(settings, case), 1.0, k * r, settings.noise)
+            tried = {m: (mean + added / m).max(axis=1) for m in settings.clients}
         else:
-            errors = {np.inf: between(coarse.eta, noisy[i], fine.eta) + _started(settings, case, fine, k, r)}
-        for m, values in errors.items():
+            tried = {np.inf: between(coarse.eta, noisy[i], fine.eta) + _started(settings, case, fine, k, r)}
+        for m, values in tried.items():
             best = int(np.argmin(values))
             row = {"clients": m, "local_steps": k, "rounds": r, "step_size": fine.eta[best], "error": values[best]}
             row["reach"] = settings.strong_convexity * fine.gamma[best] * k * r if case.strong else np.nan
@@ -123,19 +112,19 @@ def speedups(settings: RatesSettings, method: str, m: int) -> pd.DataFrame:
     """Return the error with the best step size for T steps of M clients, divided into rounds in all ways."""
     s, rows = settings.speedup, []
     kink = piecewise_quadratic(settings.noise, right=settings.smoothness / 2, left=s.strong_convexity / 2)
-    problem = NoisyCoordinate(kink, settings.noise)
+    problem = errors.NoisyCoordinate(kink, settings.noise)
     curvatures = np.geomspace(s.strong_convexity, settings.smoothness, 8)
     for k in 2 ** np.arange(int(np.log2(s.steps)) + 1):
         reach = np.geomspace(2.0, min(24.0, s.steps / 2), s.num_step_sizes) / s.steps  # mu gamma
         gamma = reach / s.strong_convexity
         etas = gamma if method == "FedAvg" else np.minimum(s.strong_convexity * k * gamma**2, gamma)
-        own = cells(method, etas, np.full(len(etas), s.strong_convexity), int(k))
+        own = errors.cells(method, etas, np.full(len(etas), s.strong_convexity), int(k))
         r = s.steps // int(k)
-        noisy = finite_errors(problem, own, Setting(m, r, int(k)), s.draws // m, settings.seeds[0])
-        errors = noisy + quadratic_errors(own, curvatures, 1.0, s.steps)[0].max(axis=1)
-        errors = np.where(np.isfinite(errors), errors, np.inf)
-        best = int(np.argmin(errors))
-        row = {"method": method, "clients": m, "local_steps": int(k), "rounds": r, "error": float(errors[best])}
+        noisy = errors.finite_errors(problem, own, Setting(m, r, int(k)), s.draws // m, settings.seeds[0])
+        values = noisy + errors.quadratic_errors(own, curvatures, 1.0, s.steps)[0].max(axis=1)
+        values = np.where(np.isfinite(values), values, np.inf)
+        best = int(np.argmin(values))
+        row = {"method": method, "clients": m, "local_steps": int(k), "rounds": r, "error": float(values[best])}
         rows.append(row | {"at_edge": _at_edge(etas, best)})
     return pd.DataFrame(rows)
 
@@ -144,23 +133,23 @@ def _at_edge(etas: np.ndarray, best: int) -> bool:
     return bool(etas[best] in (etas.min(), etas.max()))
 
 
-def _grid(settings: RatesSettings, case: RateCase, k: int, count: int) -> FedAcCells:
+def _grid(settings: RatesSettings, case: RateCase, k: int, count: int) -> errors.FedAcCells:
     """Return the cells of a case: mu gamma K R from 1 to 40 for mu > 0, else step sizes, of FedAc with all l2 strengths."""
     mu, first, last = settings.strong_convexity, settings.rounds[0], settings.rounds[-1]
     if case.strong:
         gamma = np.geomspace(1 / last, min(40 / first, 0.9), count) / (mu * k)
         etas = gamma if case.method == "FedAvg" else mu * k * gamma**2
-        return cells(case.method, etas, np.full(count, mu), k)
+        return errors.cells(case.method, etas, np.full(count, mu), k)
     low, high = (1e-5, 0.5) if case.term == "statistical" else (0.002 / k, min(2.0, 2 / k))
     etas = np.geomspace(low, high, count) / _noisy_smoothness(settings, case)
     if case.method == "FedAvg":
-        return cells(case.method, etas, etas, k)
+        return errors.cells(case.method, etas, etas, k)
     per_round = np.geomspace(0.7 / last, min(10 / first, 0.7), settings.num_strengths)  # gamma lambda K
     etas, per_round = (a.ravel() for a in np.meshgrid(etas, per_round, indexing="ij"))
-    return cells(case.method, etas, per_round**2 / (etas * k), k, augment=True)
+    return errors.cells(case.method, etas, per_round**2 / (etas * k), k, augment=True)
 
 
-def _overheads(settings: RatesSettings, case: RateCase, own: FedAcCells, k: int) -> np.ndarray:
+def _overheads(settings: RatesSettings, case: RateCase, own: errors.FedAcCells, k: int) -> np.ndarray:
     """Return (rounds, cells): F_1 in the limit of infinitely many clients."""
     noise = settings.noise
     if case.instance == "log cosh":
@@ -168,17 +157,18 @@ def _overheads(settings: RatesSettings, case: RateCase, own: FedAcCells, k: int)
     else:
         problem = piecewise_instance(_noisy_smoothness(settings, case), noise)
     pairs = max(1, settings.pairs // (settings.num_strengths if np.any(own.augmented > 0) else 1))
-    return limit_errors(NoisyCoordinate(problem, noise), own, k, settings.rounds, pairs, settings.seeds[0])
+    coordinate = errors.NoisyCoordinate(problem, noise)
+    return errors.limit_errors(coordinate, own, k, settings.rounds, pairs, settings.seeds[0])
 
 
-def _started(settings: RatesSettings, case: RateCase, own: FedAcCells, k: int, r: int) -> np.ndarray:
+def _started(settings: RatesSettings, case: RateCase, own: errors.FedAcCells, k: int, r: int) -> np.ndarray:
     """Return (cells,): the error of the noiseless coordinate with the worst curvature, or of the text's two coordinates."""
     if case.instance == "lower bound":
         smooth, distance = settings.lower_bound_smoothness, settings.distance
         mu = lower_bound_curvature(Constants(smooth, settings.noise, distance), Setting(1, r, k))
-        return quadratic_errors(own, np.array([mu, smooth]), distance / 2, k * r)[0].sum(axis=1)
+        return errors.quadratic_errors(own, np.array([mu, smooth]), distance / 2, k * r)[0].sum(axis=1)
     distance = 1.0 if case.strong else settings.distance
-    return quadratic_errors(own, _curvatures(settings, case), distance, k * r)[0].max(axis=1)
+    return errors.quadratic_errors(own, _curvatures(settings, case), distance, k * r)[0].max(axis=1)
 
 
 def _curvatures(settings: RatesSettings, case: RateCase) -> np.ndarray:

@@ -34,12 +34,7 @@ def make_regularizer(settings: RecoverySettings, *, seed: int) -> Regularizer:
 
 
 class RecoveryTask:
-    """The data of a seed, its problem, and what is measured.
-
-    Args:
-        settings: settings of the study.
-        seed: seed of the data.
-    """
+    """The data of a seed, its problem, and what is measured."""
 
     def __init__(self, settings: RecoverySettings, seed: int):
         make = getattr(generators, settings.data.generator)

@@ -1,7 +1,4 @@
-"""The recovery study: composite methods, each with its best step sizes, beside the centralised optimum.
-
-Each method runs with every pair of step sizes; the pair with the best score over the last rounds is its tuned one.
-"""
+"""The recovery study: composite methods, each with its best pair of step sizes, beside the centralised optimum."""
 
 from functools import partial
 from typing import Any

@@ -59,9 +59,8 @@ def judge(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
     if claim.clients is not None and claim.clients not in speeds.grid.clients:
         return Verdict.unmeasured(claim.text, f"M = {claim.clients} was not run")
     if not speeds.local_steps(claim):
-        return Verdict.unmeasured(
-            claim.text, f"no K of the claim was run, only {', '.join(map(str, speeds.grid.local_steps))}"
-        )
+        every = ", ".join(map(str, speeds.grid.local_steps))
+        return Verdict.unmeasured(claim.text, f"no K of the claim was run, only {every}")
     return CHECKS[claim.check](claim, speeds)
 
 
@@ -107,10 +106,7 @@ def _deteriorates(claim: Any, speeds: Speeds) -> Verdict:
 
 
 def _leads(claim: Any, speeds: Speeds, similar: bool) -> Verdict:
-    """For every K, the best of the others has this many times the suboptimality, or at most so many and at least one over it.
-
-    It is a geometric mean over M, or for the M of the claim.
-    """
+    """For every K, the best other has this many times the suboptimality, in the geometric mean over M or at one M."""
     every, most = speeds.local_steps(claim), claim.clients or max(speeds.grid.clients)
     own = speeds.methods[claim.method].loc[every]
     others = np.min([speeds.methods[name].loc[every].to_numpy() for name in claim.than], axis=0)
@@ -133,9 +129,8 @@ def _inside_grid(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
     outside = bool((best["min"] < min(text)).any() or (best["max"] > max(text)).any())
     at_an_end = bool((best["min"] <= min(tried)).any() or (best["max"] >= max(tried)).any())
     if at_an_end and not outside:
-        return Verdict.unmeasured(
-            claim.text, f"{measured}; an end of the grid is among them, --grid wide looks beyond it"
-        )
+        beyond = "an end of the grid is among them, --grid wide looks beyond it"
+        return Verdict.unmeasured(claim.text, f"{measured}; {beyond}")
     return Verdict.of(claim.text, measured, not outside)
 
 

@@ -25,11 +25,7 @@ def make_start(settings: SpeedupSettings) -> Params:
 
 
 class SpeedupTask:
-    """The data, stored once for all numbers of clients, and the starting point of all runs.
-
-    Args:
-        settings: settings of the study.
-    """
+    """The data, stored once for all numbers of clients, and the starting point of all runs."""
 
     def __init__(self, settings: SpeedupSettings):
         self.settings = settings

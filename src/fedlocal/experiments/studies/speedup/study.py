@@ -1,9 +1,7 @@
 """The speed-up study: M clients with the same number of gradients each, exchanged in fewer and fewer rounds.
 
-l2-regularised logistic regression; every client draws one example a step, with replacement, from the whole set. Each method
-runs with every number of clients M, of local steps K and every step size; K times the number of rounds is the same for all. The
-result of a run is the best suboptimality of its evaluations, including the start; the result of a method is that with its
-best step size.
+Every client draws one example a step, with replacement, from the whole set. Each method runs with every number of
+clients M, of local steps K and every step size, with K times rounds fixed; a run counts by its best suboptimality.
 """
 
 from itertools import product
@@ -84,18 +82,12 @@ def _histories(task: SpeedupTask, store: Store) -> Any:
 
 
 def _sweep_step_sizes(task: SpeedupTask, case: SpeedupSweep) -> pd.DataFrame:
-    settings = task.settings
+    settings, k = task.settings, case.local_steps
+    every, grid = max(1, settings.eval_steps // k), {"step_size": settings.grid.step_size}
+    run: dict[str, Any] = {"rounds": settings.steps // k, "local_steps": k, "eval_every": every, "batch_size": 1}
+    run |= {"x0": {"weights": task.start}, "seed": case.seed, "progress": False}
     history = sweep_history(
-        task.problem(case.clients),
-        lambda step_size: smooth_method(case.method, step_size, settings.l2, case.local_steps),
-        {"step_size": settings.grid.step_size},
-        rounds=settings.steps // case.local_steps,
-        local_steps=case.local_steps,
-        batch_size=1,
-        eval_every=max(1, settings.eval_steps // case.local_steps),
-        x0={"weights": task.start},
-        seed=case.seed,
-        progress=False,
+        task.problem(case.clients), lambda step_size: smooth_method(case.method, step_size, settings.l2, k), grid, **run
     )
     history = history.sort_values(["cell", "round"], kind="stable").assign(**case._asdict())
     return history[[*RUN, "round", "loss", "diverged"]].astype({"diverged": "Int64"})
@@ -109,10 +101,7 @@ def _optimum(task: SpeedupTask) -> pd.DataFrame:
 
 
 def summary(history: pd.DataFrame, optimum: float) -> pd.DataFrame:
-    """Return one row per run: the best and the last of its evaluations.
-
-    The last one of a run that diverged is inf, and so is the best one if none is finite.
-    """
+    """Return one row per run: the best and the last of its evaluations; inf if it diverged, or if none is finite."""
     losses: Any = history.assign(loss=history["loss"].where(np.isfinite(history["loss"])))
     runs = losses.groupby(RUN, sort=False)
     best = runs["loss"].min().fillna(np.inf)
@@ -123,10 +112,7 @@ def summary(history: pd.DataFrame, optimum: float) -> pd.DataFrame:
 
 
 def tune(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the best step size of each method, M and K: that with the smallest suboptimality on average over the seeds.
-
-    Further columns are this mean, and the smallest and the largest suboptimality over the seeds.
-    """
+    """Return the step size of each method, M and K with the best mean over seeds, and the range over seeds."""
     seeds: Any = results.groupby([*SETTING, "step_size"], sort=False)["best_suboptimality"]
     scores = seeds.agg(suboptimality="mean", smallest="min", largest="max", seeds="size").reset_index()
     best = scores.groupby(SETTING, sort=False)["suboptimality"].idxmin()
