@@ -76,15 +76,8 @@ def advise_data(request: AdviceRequest, directory: Path, console: Console) -> Ad
         highlight=False,
     )
     console.print(f"  {_units(request, examples)}", highlight=False)
-    advice = advise(
-        problem,
-        rounds=request.rounds,
-        local_steps=request.local_steps,
-        batch_size=request.batch_size,
-        regularizer=L1(request.l1) if request.l1 else None,
-        pilot=request.pilot,
-        seed=request.seed,
-    )
+    options = {name: getattr(request, name) for name in ("rounds", "local_steps", "batch_size", "pilot", "seed")}
+    advice = advise(problem, regularizer=L1(request.l1) if request.l1 else None, **options)
     program = _program(request, advice, examples.sites is not None)
     write_atomically(directory / "run.py", program.encode())
     write_atomically(directory / "advice.csv", advice.table().to_csv(index=False).encode())
@@ -132,10 +125,8 @@ def _in_units(request: AdviceRequest, examples: Examples) -> Examples:
             columns = None if names is None else [name for name in names if name != request.sites]
             first = int(np.argmax(empty))
             column = first if columns is None else repr(columns[first])
-            raise ValueError(
-                f"advise: column {column} of {request.data} has empty cells; leave out --no-standardize, "
-                "which takes them as the mean, or fill them first"
-            )
+            help_ = "leave out --no-standardize, which takes them as the mean, or fill them first"
+            raise ValueError(f"advise: column {column} of {request.data} has empty cells; {help_}")
     return examples
 
 

@@ -3,24 +3,24 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
 from fedlocal.cli.output import console, reported, say, stop
 from fedlocal.deploy.defaults import AGGREGATES, EXACT, EXACT_ROUNDS, LOCAL_ROUNDS, LOSSES, METHODS, TOL
 
-commands = typer.Typer()
-FolderArgument = Annotated[Path, typer.Argument(help="The app's folder, as `fedlocal deploy` wrote it.")]
+commands = Typer()
+FolderArgument = Annotated[Path, Argument(help="The app's folder, as `fedlocal deploy` wrote it.")]
 BADLY = "the rehearsal did not go well"
 MethodOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         help=f"One of {', '.join(METHODS)}, or one of the experiment's. {EXACT} if left out, which converges to the fit of "
         "all rows; FedDualAvg with options about local steps."
     ),
 ]
 StepSizeOption = Annotated[
     float | None,
-    typer.Option(
+    Option(
         help="Step size. If left out, the coordinator takes 1 / the largest curvature that a site finds in its loss. "
         "Experiments have their own where the text names some."
     ),
@@ -33,58 +33,48 @@ StepSizeOption = Annotated[
     "fedlocal deploy speed --experiment a9a-1e-3 --sites 4 --local-steps 64 --client-step-size 0.1"
 )
 def deploy(
-    folder: Annotated[Path, typer.Argument(help="Where the app goes; a new or empty folder.")],
+    folder: Annotated[Path, Argument(help="Where the app goes; a new or empty folder.")],
     sites: Annotated[
-        str | None, typer.Option(help="What the sites are called, e.g. north,south; a number for some experiments.")
+        str | None, Option(help="What the sites are called, e.g. north,south; a number for some experiments.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="The column to predict, in tables; leave it out for LIBSVM and npz files.")
+        str | None, Option(help="The column to predict, in tables; leave it out for LIBSVM and npz files.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help=f"{' or '.join(LOSSES)}; logistic if left out.")] = None,
+    task: Annotated[str | None, Option(help=f"{' or '.join(LOSSES)}; logistic if left out.")] = None,
     experiment: Annotated[
-        str | None,
-        typer.Option(help="An experiment of the text instead of files: lasso, nuclear, a9a and epsilon ones."),
+        str | None, Option(help="An experiment of the text instead of files: lasso, nuclear, a9a and epsilon ones.")
     ] = None,
     method: MethodOption = None,
     client_step_size: StepSizeOption = None,
     server_step_size: Annotated[
-        float | None, typer.Option(help="Of the coordinator; 1, or the experiment's, if left out.")
+        float | None, Option(help="Of the coordinator; 1, or the experiment's, if left out.")
     ] = None,
     l1: Annotated[
-        float | None,
-        typer.Option(help="Strength of an l1 penalty; 0 if left out, or found by the text's rule (a minute)."),
+        float | None, Option(help="Strength of an l1 penalty; 0 if left out, or found by the text's rule (a minute).")
     ] = None,
-    l2: Annotated[float | None, typer.Option(help="Strength of an l2 penalty; 0 if left out.")] = None,
+    l2: Annotated[float | None, Option(help="Strength of an l2 penalty; 0 if left out.")] = None,
     rounds: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help=f"Exchanges at most; {EXACT_ROUNDS}, {LOCAL_ROUNDS} for local methods, or the experiment's, if left out."
         ),
     ] = None,
-    local_steps: Annotated[
-        int | None, typer.Option(help="Steps of a site in a round; 10 for files if left out.")
-    ] = None,
-    local_epochs: Annotated[int | None, typer.Option(help="Or passes of a site over its rows in a round.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows per step; all of the site's if left out.")] = None,
-    weights: Annotated[str | None, typer.Option(help="examples: sites count by their rows; uniform: equally.")] = None,
+    local_steps: Annotated[int | None, Option(help="Steps of a site in a round; 10 for files if left out.")] = None,
+    local_epochs: Annotated[int | None, Option(help="Or passes of a site over its rows in a round.")] = None,
+    batch_size: Annotated[int | None, Option(help="Rows per step; all of the site's if left out.")] = None,
+    weights: Annotated[str | None, Option(help="examples: sites count by their rows; uniform: equally.")] = None,
     min_clients: Annotated[
-        int | None, typer.Option(help="A round counts if so many sites answer; all but one if left out.")
+        int | None, Option(help="A round counts if so many sites answer; all but one if left out.")
     ] = None,
     tol: Annotated[
-        float | None,
-        typer.Option(help=f"Stop when the duality gap is this share of the objective; {TOL:g} if left out."),
+        float | None, Option(help=f"Stop when the duality gap is this share of the objective; {TOL:g} if left out.")
     ] = None,
     aggregate: Annotated[
-        str | None,
-        typer.Option(help=f"How answers become one: {', '.join(AGGREGATES)}; all but mean bear one false site."),
+        str | None, Option(help=f"How answers become one: {', '.join(AGGREGATES)}; all but mean bear one false site.")
     ] = None,
-    standardize: Annotated[
-        bool, typer.Option(help="Bring columns of files to mean 0 and variance 1 over all sites.")
-    ] = True,
-    seed: Annotated[int, typer.Option(min=0, help="Everything random is a function of this number.")] = 0,
-    address: Annotated[
-        str, typer.Option(help="Where sites will find the coordinator.")
-    ] = "coordinator.example.org:8000",
+    standardize: Annotated[bool, Option(help="Bring columns of files to mean 0 and variance 1 over all sites.")] = True,
+    seed: Annotated[int, Option(min=0, help="Everything random is a function of this number.")] = 0,
+    address: Annotated[str, Option(help="Where sites will find the coordinator.")] = "coordinator.example.org:8000",
 ) -> None:
     """Write a Flower app that fits a model over sites that keep their data, with a README of all commands."""
     options = {name: value for name, value in locals().items() if name not in ("folder", "experiment", "sites")}
@@ -113,9 +103,9 @@ def deploy(
 def rehearse(
     folder: FolderArgument,
     data: Annotated[
-        list[Path] | None, typer.Option(help="A site's file, in the order of the sites; or one that plays all of them.")
+        list[Path] | None, Option(help="A site's file, in the order of the sites; or one that plays all of them.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Fewer rounds than the app's.")] = None,
+    rounds: Annotated[int | None, Option(min=1, help="Fewer rounds than the app's.")] = None,
 ) -> None:
     """Run the whole app in this process, to see that files and columns fit; nothing is sent, nothing is kept."""
     from fedlocal.deploy.rehearsal import rehearse as run

@@ -3,20 +3,23 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich import filesize
 from rich.markup import escape
 from rich.table import Table
+from typer import Argument, Option, Typer
 
 import fedlocal as fl
 from fedlocal.cli.output import console, reported, say, stop
 
-commands = typer.Typer(no_args_is_help=True, help="List, fetch and verify data sets of the LIBSVM collection.")
+commands = Typer(
+    name="data",
+    no_args_is_help=True,
+    help="List, fetch and verify data sets of the LIBSVM collection.",
+    epilog="Examples:  fedlocal data list   |   fedlocal data fetch news20   |   fedlocal data verify",
+)
 FolderOption = Annotated[
     Path | None,
-    typer.Option(
-        help="Look here and in its subfolder libsvm, then in the cache ($FEDLOCAL_DATA or ~/.cache/fedlocal)."
-    ),
+    Option(help="Look here and in its subfolder libsvm, then in the cache ($FEDLOCAL_DATA or ~/.cache/fedlocal)."),
 ]
 
 
@@ -42,9 +45,9 @@ def data_list(folder: FolderOption = None) -> None:
     "fetch", epilog="Examples:  fedlocal data fetch news20   |   fedlocal data fetch w8a --folder datasets"
 )
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="A data set; `fedlocal data list` shows them.")],
+    name: Annotated[str, Argument(help="A data set; `fedlocal data list` shows them.")],
     folder: Annotated[
-        Path | None, typer.Option(help="Where it goes; the cache ($FEDLOCAL_DATA or ~/.cache/fedlocal) if left out.")
+        Path | None, Option(help="Where it goes; the cache ($FEDLOCAL_DATA or ~/.cache/fedlocal) if left out.")
     ] = None,
 ) -> None:
     """Fetch a data set, unless it is there; it is kept only if its SHA-256 is the one we know."""
@@ -57,7 +60,7 @@ def data_fetch(
     "verify", epilog="Examples:  fedlocal data verify   |   fedlocal data verify news20 --folder datasets"
 )
 def data_verify(
-    name: Annotated[str | None, typer.Argument(help="A data set; every file that is here when left out.")] = None,
+    name: Annotated[str | None, Argument(help="A data set; every file that is here when left out.")] = None,
     folder: FolderOption = None,
 ) -> None:
     """Compare files with the SHA-256 that we know (where we know none: that of the first fetch)."""

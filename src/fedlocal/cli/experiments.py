@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import click
-import typer
 from rich.markup import escape
 from rich.table import Table
+from typer import Argument, Option, Typer
 
 import fedlocal as fl
 from fedlocal.cli.output import console, reported
 
-commands = typer.Typer()
+commands = Typer()
 Scale = Literal["quick", "paper"]
 Grid = Literal["text", "wide"]
 SCALES, GRIDS = click.Choice(get_args(Scale)), click.Choice(get_args(Grid))
@@ -21,8 +21,8 @@ KINDS = ("methods", "regularizers", "mirrors", "problems", "experiments")
 
 @commands.command(epilog="Example:  fedlocal demo --directory pictures --seed 1")
 def demo(
-    directory: Annotated[Path, typer.Option(help="Where figures and tables go.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Everything random is a function of this number.")] = 0,
+    directory: Annotated[Path, Option(help="Where figures and tables go.")] = Path("demo"),
+    seed: Annotated[int, Option(min=0, help="Everything random is a function of this number.")] = 0,
 ) -> None:
     """Show why FedDualAvg beats FedMiD on a sparse problem, and FedAc beats FedAvg when communication is rare."""
     from fedlocal.experiments.demonstration import demo as run
@@ -37,15 +37,15 @@ def demo(
     "fedlocal run nuclear-1 --set rounds=50 --set score.window=10   |   fedlocal run lasso-1 --scale paper --resume",
 )
 def run_(
-    name: Annotated[str, typer.Argument(help="An experiment; `fedlocal list experiments` shows them.")],
-    scale: Annotated[Scale, typer.Option(click_type=SCALES, help="quick: seconds; paper: as in the text.")] = "quick",
+    name: Annotated[str, Argument(help="An experiment; `fedlocal list experiments` shows them.")],
+    scale: Annotated[Scale, Option(click_type=SCALES, help="quick: seconds; paper: as in the text.")] = "quick",
     grid: Annotated[
-        Grid, typer.Option(click_type=GRIDS, help="The text's step sizes, or smaller client step sizes too.")
+        Grid, Option(click_type=GRIDS, help="The text's step sizes, or smaller client step sizes too.")
     ] = "text",
-    seeds: Annotated[str | None, typer.Option(help="Seeds of data and sampling, e.g. 0,1,2.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="name=value; dots reach inside.")] = None,
-    directory: Annotated[Path, typer.Option(help="Where runs are kept.")] = Path("runs"),
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the newest unfinished run of this kind.")] = False,
+    seeds: Annotated[str | None, Option(help="Seeds of data and sampling, e.g. 0,1,2.")] = None,
+    overrides: Annotated[list[str] | None, Option("--set", help="name=value; dots reach inside.")] = None,
+    directory: Annotated[Path, Option(help="Where runs are kept.")] = Path("runs"),
+    resume: Annotated[bool, Option("--resume", help="Continue the newest unfinished run of this kind.")] = False,
 ) -> None:
     """Run an experiment of the text: table, figures, and verdicts on claims of the text."""
     from fedlocal import experiments
@@ -64,7 +64,7 @@ def run_(
 
 
 @commands.command(epilog="Example:  fedlocal show runs/lasso-1-paper-20260101-120000")
-def show(directory: Annotated[Path, typer.Argument(help="The directory of a finished run.")]) -> None:
+def show(directory: Annotated[Path, Argument(help="The directory of a finished run.")]) -> None:
     """Show the table and the verdicts of a finished run again."""
     from fedlocal import experiments
 
@@ -74,9 +74,9 @@ def show(directory: Annotated[Path, typer.Argument(help="The directory of a fini
 
 @commands.command(epilog="Example:  fedlocal compare runs/a9a-1e-3-paper-20260101-120000 published.csv")
 def compare(
-    directory: Annotated[Path, typer.Argument(help="The directory of a finished study of speed-up.")],
+    directory: Annotated[Path, Argument(help="The directory of a finished study of speed-up.")],
     table: Annotated[
-        Path, typer.Argument(help="CSV: method, eta, M, K, best_loss, final_loss; or another run's results.csv.")
+        Path, Argument(help="CSV: method, eta, M, K, best_loss, final_loss; or another run's results.csv.")
     ],
 ) -> None:
     """Compare every run of a study with a published table, in the light of the noise from seed to seed."""
@@ -90,7 +90,7 @@ def compare(
 @commands.command("list", epilog="Example:  fedlocal list methods")
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(click_type=click.Choice(KINDS), help="What to list; everything when left out.")
+        str | None, Argument(click_type=click.Choice(KINDS), help="What to list; everything when left out.")
     ] = None,
 ) -> None:
     """List methods, regularisers, mirror maps, problems and experiments, one line each."""

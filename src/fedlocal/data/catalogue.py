@@ -62,10 +62,8 @@ def fetch(name: str, folder: Folder = None) -> Path:
         _compare("fetch", entry, target)
         return target
     if not entry.address:
-        raise FileNotFoundError(
-            f"fetch: {entry.file} cannot be fetched, for there is no address of it; put it into {target.parent}, or "
-            f"{entry.instead}"
-        )
+        instead = f"put it into {target.parent}, or {entry.instead}"
+        raise FileNotFoundError(f"fetch: {entry.file} cannot be fetched, for there is no address of it; {instead}")
     with replacing(target) as part:
         with part.open("wb") as file:
             for block in _download(entry, target):
@@ -78,10 +76,8 @@ def fetch(name: str, folder: Folder = None) -> Path:
             with replacing(_record(target)) as note:
                 note.write_text(f"{got}  {entry.file}\n")
         elif got != expected:
-            raise ValueError(
-                f"fetch: {entry.address} has SHA-256 {got}, not {expected}: it was damaged on the way or changed at its "
-                "source, and is not kept; try again"
-            )
+            why = "it was damaged on the way or changed at its source, and is not kept; try again"
+            raise ValueError(f"fetch: {entry.address} has SHA-256 {got}, not {expected}: {why}")
     return target
 
 
@@ -94,11 +90,9 @@ def verify(name: str, folder: Folder = None) -> Path:
     entry = _entry("verify", name)
     path = find(name, folder)
     if path is None:
-        got = f"`fedlocal data fetch {name}` gets it, or put the file {entry.file} from {entry.address}"
-        raise FileNotFoundError(
-            f"verify: {name} is not here; {got if entry.address else f'put the file {entry.file}'} into "
-            f"{cache() if folder is None else folder}"
-        )
+        by_hand = f"put the file {entry.file}"
+        got = f"`fedlocal data fetch {name}` gets it, or {by_hand} from {entry.address}" if entry.address else by_hand
+        raise FileNotFoundError(f"verify: {name} is not here; {got} into {cache() if folder is None else folder}")
     if _expected(entry, path) is None:
         raise ValueError(f"verify: no checksum of {path} is known; only {entry.file} as fetched by fedlocal has one")
     _compare("verify", entry, path)
@@ -162,11 +156,9 @@ def _download(entry: Dataset, target: Path) -> Iterator[bytes]:
             raise ConnectionError(f"it ended after {done:,} of {total:,} bytes")
     except (OSError, http.client.HTTPException) as error:
         host = urllib.parse.urlsplit(entry.address).netloc
-        reason = getattr(error, "reason", error)
-        raise ConnectionError(
-            f"fetch: could not get {entry.file} from {host} ({reason}); without the internet, put the file {entry.file} "
-            f"from {entry.address} into {target.parent}"
-        ) from None
+        failed = f"could not get {entry.file} from {host} ({getattr(error, 'reason', error)})"
+        by_hand = f"put the file {entry.file} from {entry.address} into {target.parent}"
+        raise ConnectionError(f"fetch: {failed}; without the internet, {by_hand}") from None
 
 
 def _record(path: Path) -> Path:
@@ -189,7 +181,5 @@ def _compare(owner: str, entry: Dataset, path: Path) -> None:
     with path.open("rb") as file:
         got = hashlib.file_digest(file, "sha256").hexdigest()
     if got != expected:
-        raise ValueError(
-            f"{owner}: {path} was changed or damaged: its SHA-256 is {got}, not {expected}; "
-            f"delete it and fetch it again, or read it as it is with fl.data.{entry.reader}"
-        )
+        instead = f"delete it and fetch it again, or read it as it is with fl.data.{entry.reader}"
+        raise ValueError(f"{owner}: {path} was changed or damaged: its SHA-256 is {got}, not {expected}; {instead}")

@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import io
-import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import numpy as np
 import scipy.sparse
 
 from fedlocal.util import checks
+from fedlocal.util.files import AnyPath
 from fedlocal.util.progress import ProgressBar
 
 Piece = tuple[Any, np.ndarray]  # features (a csr_array) and labels of some examples
@@ -22,9 +22,7 @@ PLAIN = b"0123456789+-.eE: \t\r\n"  # all that most files are made of
 MAX_INDEX = 2**31 - 1
 
 
-def read_libsvm(
-    path: str | os.PathLike[str], num_features: int | None = None
-) -> tuple[scipy.sparse.csr_array, np.ndarray]:
+def read_libsvm(path: AnyPath, num_features: int | None = None) -> tuple[scipy.sparse.csr_array, np.ndarray]:
     """Features (sparse, n x d) and labels of a file in LIBSVM's format, as text or packed by gzip or bzip2.
 
     d is `num_features`, else the largest index of the file. Comments (`# ...`) and blank lines are passed over, indices in any
@@ -48,7 +46,7 @@ def read_libsvm(
     return cast(scipy.sparse.csr_array, matrix), np.concatenate([labels for _, labels in pieces])
 
 
-def read_pieces(path: str | os.PathLike[str], num_features: int | None) -> Iterator[Piece]:
+def read_pieces(path: AnyPath, num_features: int | None) -> Iterator[Piece]:
     """The file's examples in pieces that fit in memory; without `num_features` each is as wide as its largest index."""
     empty = True
     for first_line, chunk in _chunks(Path(path)):
@@ -100,7 +98,7 @@ def _parse_plain(chunk: bytes, num_features: int | None) -> Piece | None:
     return scipy.sparse.csr_array(parts, shape=rows.shape), labels
 
 
-def _parse(chunk: bytes, path: str | os.PathLike[str], first_line: int, num_features: int | None) -> Piece:
+def _parse(chunk: bytes, path: AnyPath, first_line: int, num_features: int | None) -> Piece:
     """Slowly, for what `_parse_plain` leaves: unsorted indices, nan, and the line of what is wrong."""
     labels: list[float] = []
     rows: list[tuple[int, float]] = []  # (column, value), one row after the other

@@ -20,10 +20,8 @@ class UnitError(ValueError):
     def __init__(self, owner: str, column: int, size: str, name: str | None = None):
         self.column, self.size = column, size
         which = f"column {column} (counted from 0)" if name is None else f"column {name!r}"
-        super().__init__(
-            f"{owner}: {which} has values so {size} that float64 cannot hold their squares; change its unit, so that they are "
-            "nearer to 1, or drop it"
-        )
+        wrong = f"{owner}: {which} has values so {size} that float64 cannot hold their squares"
+        super().__init__(f"{wrong}; change its unit, so that they are nearer to 1, or drop it")
 
 
 class Moments(NamedTuple):
@@ -57,10 +55,9 @@ class Moments(NamedTuple):
         at_least = checks.whole("Moments.of", "at_least", at_least)
         matrix = _matrix("Moments.of", features)
         if matrix.shape[0] < at_least:
-            raise ValueError(
-                f"Moments.of: features must have at least {at_least} rows, so that they do not tell on single ones, "
-                f"got {matrix.shape[0]}; leave out this site, or lower at_least if its rows are not secret"
-            )
+            wanted = f"at least {at_least} rows, so that they do not tell on single ones, got {matrix.shape[0]}"
+            instead = "leave out this site, or lower at_least if its rows are not secret"
+            raise ValueError(f"Moments.of: features must have {wanted}; {instead}")
         with np.errstate(over="ignore", invalid="ignore"):
             moments = _of_sparse(matrix) if scipy.sparse.issparse(matrix) else _of_dense(matrix)
         _refuse("Moments.of", ~np.isfinite(moments.squares), "large")
@@ -70,10 +67,8 @@ class Moments(NamedTuple):
     def merge(self, other: "Moments") -> "Moments":
         """The moments of both sites' rows together."""
         if self.present.shape != other.present.shape:
-            raise ValueError(
-                "Moments.merge: all sites must have the same columns, "
-                f"got {self.present.size} and {other.present.size} of them"
-            )
+            got = f"{self.present.size} and {other.present.size} of them"
+            raise ValueError(f"Moments.merge: all sites must have the same columns, got {got}")
         present = self.present + other.present
         share = other.present / np.maximum(present, 1)
         apart, both = other.mean - self.mean, (self.present > 0) & (other.present > 0)

@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 COLLECTION = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
-UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/processed."
 TFF = "https://storage.googleapis.com/tff-datasets-public/"
 PYMVPA = "http://data.pymvpa.org/datasets/haxby2001/"
-
-
 SHA256 = {  # of the files whose content is known; of another one, the first fetched file is trusted
     "a9a": "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
     "a9a.t": "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
@@ -71,16 +69,9 @@ CATALOGUE = _named(
 _heart = partial(
     Dataset, features=13, source="UCI Heart Disease, CC BY 4.0", shelf="heart", reader="heart.read_hospital"
 )
+_sizes = {"cleveland": (303, 18_461), "hungarian": (294, 10_263), "switzerland": (123, 4_109), "va": (200, 6_737)}
 HEART = _named(  # the files of `fl.data.hospital`
-    *(
-        _heart(f"heart-{hospital}", rows, address=f"{UCI}heart-disease/processed.{hospital}.data", size=size)
-        for hospital, rows, size in (
-            ("cleveland", 303, 18_461),
-            ("hungarian", 294, 10_263),
-            ("switzerland", 123, 4_109),
-            ("va", 200, 6_737),
-        )
-    )
+    *(_heart(f"heart-{name}", rows, address=f"{UCI}{name}.data", size=size) for name, (rows, size) in _sizes.items())
 )
 SUBJECT, BRAIN = "Haxby et al. 2001, CC BY-SA 3.0", "nilearn, mask of the whole brain for Haxby's scans"
 MASK = "https://www.nitrc.org/frs/download.php/7868/mask.nii.gz"

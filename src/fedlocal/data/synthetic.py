@@ -18,18 +18,9 @@ class SyntheticSize(NamedTuple):
 
 
 Config = Literal["I", "II", "III", "IV"]
-LASSO: dict[str, SyntheticSize] = {
-    "I": SyntheticSize(512, 64, 128),
-    "II": SyntheticSize(64, 64, 128),
-    "III": SyntheticSize(8, 64, 128),
-    "IV": SyntheticSize(512, 256, 32),
-}
-LOW_RANK: dict[str, SyntheticSize] = {
-    "I": SyntheticSize(16, 64, 128),
-    "II": SyntheticSize(4, 64, 128),
-    "III": SyntheticSize(1, 64, 128),
-    "IV": SyntheticSize(16, 256, 32),
-}
+CLIENTS = {"I": (64, 128), "II": (64, 128), "III": (64, 128), "IV": (256, 32)}  # and the examples of each
+LASSO = {name: SyntheticSize(n, *CLIENTS[name]) for name, n in zip(CLIENTS, (512, 64, 8, 512), strict=True)}
+LOW_RANK = {name: SyntheticSize(n, *CLIENTS[name]) for name, n in zip(CLIENTS, (16, 4, 1, 16), strict=True)}
 
 
 def synthetic_lasso(
@@ -82,9 +73,6 @@ def _observe(weights: np.ndarray, setting: SyntheticSize, seed: int, split: Trai
     features = means + rng.standard_normal((clients, examples, *weights.shape))
     noise = rng.standard_normal((clients, examples))
     targets = np.tensordot(features, weights, weights.ndim) + intercept + noise
-    return FederatedData(
-        [features.reshape(-1, *weights.shape), targets.reshape(-1)],
-        starts=np.arange(clients) * examples,
-        sizes=np.full(clients, examples),
-        truth={"weights": weights, "intercept": np.asarray(intercept)},
-    )
+    arrays = (features.reshape(-1, *weights.shape), targets.reshape(-1))
+    truth = {"weights": weights, "intercept": np.asarray(intercept)}
+    return FederatedData(arrays, np.arange(clients) * examples, np.full(clients, examples), truth)

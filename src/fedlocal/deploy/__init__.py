@@ -12,7 +12,6 @@ __all__ = ["configure_logging", "own_config", "site_nodes"]
 def __getattr__(name: str) -> Any:
     """Say what replaces a name that apps of earlier versions import."""
     if name == "talk_plainly":
-        raise ImportError(
-            "fedlocal.deploy.talk_plainly is configure_logging since version 0.3; `fedlocal deploy` writes the app anew"
-        )
+        now = "configure_logging since version 0.3; `fedlocal deploy` writes the app anew"
+        raise ImportError(f"fedlocal.deploy.talk_plainly is {now}")
     raise AttributeError(f"module 'fedlocal.deploy' has no attribute {name!r}")

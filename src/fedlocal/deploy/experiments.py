@@ -7,7 +7,6 @@ from fedlocal.deploy.options import OWNER, DeployOptions
 from fedlocal.experiments import load, names, problem_of, regularizer_of
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 from fedlocal.experiments.studies.speedup.settings import SpeedupSettings
-from fedlocal.regularizers import L1, Nuclear
 from fedlocal.util import checks
 
 FILES_ONLY = ("target", "task", "l2", "weights", "local_epochs", "batch_size", "tol", "aggregate")
@@ -43,15 +42,22 @@ def _recovery(settings: RecoverySettings, wish: DeployOptions) -> App:
         raise ValueError(f"{OWNER}: --l1 is for lasso experiments; {settings.name} has a nuclear norm")
     text = next((c.step_sizes for c in settings.claims if c.method == method and c.step_sizes), None)
     tuned = BETTER.get((settings.name, method), text)
-    client_step_size, server_step_size = _step_sizes(settings, method, wish, tuned)
+    given = zip((wish.client_step_size, wish.server_step_size), tuned or (None, None), strict=True)
+    client_step_size, server_step_size = (own if own is not None else usual for own, usual in given)
+    if client_step_size is None:
+        instead = f"give --client-step-size, e.g. one that `fedlocal run {settings.name}` finds"
+        raise ValueError(f"{OWNER}: the text names no step sizes for {method} on {settings.name}; {instead}")
+    strength = wish.l1
+    if strength is None:
+        strength = float(regularizer_of(settings.name, seed=wish.seed).strengths()[0])
     changed = tuned != text and wish.client_step_size is None
     part = settings.clients_per_round
     config = {
         "sites": sites,
         "rounds": wish.rounds or settings.rounds,
         "client-step-size": client_step_size,
-        "server-step-size": server_step_size,
-        "strength": wish.l1 if wish.l1 is not None else _strength(settings, wish.seed),
+        "server-step-size": 1.0 if server_step_size is None else server_step_size,
+        "strength": strength,
         "local-epochs": settings.local_epochs,
         "batch-size": settings.batch_size,
         "clients-per-round": part,
@@ -80,10 +86,8 @@ def _speedup(settings: SpeedupSettings, wish: DeployOptions) -> App:
     wish.refuse(("l1", "server_step_size"), f"does not belong to the experiment {settings.name}")
     method = checks.choice(OWNER, "--method", wish.method or settings.methods[0], settings.methods)
     if wish.client_step_size is None or wish.sites is None or wish.local_steps is None:
-        raise ValueError(
-            f"{OWNER}: {settings.name} is a study of many runs; say which with --sites NUMBER, --local-steps and "
-            "--client-step-size"
-        )
+        needed = "--sites NUMBER, --local-steps and --client-step-size"
+        raise ValueError(f"{OWNER}: {settings.name} is a study of many runs; say which with {needed}")
     number = wish.sites[0] if len(wish.sites) == 1 else ""
     if not number.isdigit():
         raise ValueError(f"{OWNER}: --sites must be a number for {settings.name}, got {','.join(wish.sites)!r}")
@@ -116,22 +120,3 @@ def _numbered(title: str, wish: DeployOptions, config: dict[str, Any], **parts: 
     """Return an app whose sites have numbers for names and make their data themselves."""
     sites, names = '[str(number) for number in range(config["sites"])]', tuple(map(str, range(config["sites"])))
     return App(title=title, sites=sites, config=config, names=names, data=False, address=wish.address, **parts)
-
-
-def _step_sizes(
-    settings: RecoverySettings, method: str, wish: DeployOptions, tuned: tuple[float, float] | None
-) -> tuple[float, float]:
-    given = (wish.client_step_size, wish.server_step_size)
-    pair = [own if own is not None else text for own, text in zip(given, tuned or (None, None), strict=True)]
-    if pair[0] is None:
-        raise ValueError(
-            f"{OWNER}: the text names no step sizes for {method} on {settings.name}; give --client-step-size, e.g. one that "
-            f"`fedlocal run {settings.name}` finds"
-        )
-    return pair[0], 1.0 if pair[1] is None else pair[1]
-
-
-def _strength(settings: RecoverySettings, seed: int) -> float:
-    psi = regularizer_of(settings.name, seed=seed)
-    assert isinstance(psi, (L1, Nuclear))
-    return float(psi.strength)

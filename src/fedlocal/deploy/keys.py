@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+PrivateKey = ec.EllipticCurvePrivateKey
+Extensions = list[tuple[x509.ExtensionType, bool]]  # each with True if a program must understand it
 DAYS = 825
 AUTHORITY = "fedlocal authority"
 OWN_HOSTS = ("localhost", "127.0.0.1")  # by which parts of Flower on the coordinator's machine reach each other
@@ -24,9 +26,8 @@ def write_certificates(folder: Path, hosts: Sequence[str]) -> list[Path]:
     sites reach it.
     """
     if not hosts:
-        raise ValueError(
-            "keys: a certificate needs the coordinator's name or address, e.g. --host coordinator.example.org"
-        )
+        example = "--host coordinator.example.org"
+        raise ValueError(f"keys: a certificate needs the coordinator's name or address, e.g. {example}")
     names = x509.SubjectAlternativeName([_general_name(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])])
     files = [folder / name for name in ("ca.pem", "ca.key", "server.pem", "server.key")]
     _prepare(folder, files)
@@ -46,9 +47,8 @@ def write_key(folder: Path, site: str) -> list[Path]:
     _prepare(folder, [private, public])
     key = ec.generate_private_key(ec.SECP384R1())
     _write_secret(private, _private_bytes(key, serialization.PrivateFormat.OpenSSH))
-    public.write_bytes(
-        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    )
+    form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    public.write_bytes(key.public_key().public_bytes(*form))
     return [private, public]
 
 
@@ -65,7 +65,7 @@ def _write_secret(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _private_bytes(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
+def _private_bytes(key: PrivateKey, form: serialization.PrivateFormat) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
@@ -78,31 +78,17 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _rights(authority: bool) -> list[tuple[x509.ExtensionType, bool]]:
-    """Return what a key may be used for, each with True if a program must understand it."""
-    usage = dict.fromkeys(
-        (
-            "content_commitment",
-            "key_encipherment",
-            "data_encipherment",
-            "key_agreement",
-            "encipher_only",
-            "decipher_only",
-        ),
-        False,
-    )
+def _rights(authority: bool) -> Extensions:
+    """Return what a key may be used for."""
+    never = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
+    usage = dict.fromkeys(never.split(), False)
     key_usage = x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **usage)
     limits = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
     purpose = [] if authority else [(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)]
     return [(limits, True), (key_usage, True), *purpose]
 
 
-def _certificate(
-    name: str,
-    key: ec.EllipticCurvePrivateKey,
-    authority: ec.EllipticCurvePrivateKey,
-    extensions: list[tuple[x509.ExtensionType, bool]],
-) -> x509.Certificate:
+def _certificate(name: str, key: PrivateKey, authority: PrivateKey, extensions: Extensions) -> x509.Certificate:
     subject, issuer = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, who[:64])]) for who in (name, AUTHORITY))
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())

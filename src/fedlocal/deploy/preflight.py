@@ -38,19 +38,15 @@ def check_address(address: str, root_certificates: Path | None) -> str | None:
             if root_certificates is not None:
                 _greet(plain, _context(root_certificates), host)
             elif _has_tls(plain, host):
-                raise ValueError(
-                    "site: the coordinator speaks TLS; give --root-certificates and --key instead of --insecure"
-                )
+                instead = "give --root-certificates and --key instead of --insecure"
+                raise ValueError(f"site: the coordinator speaks TLS; {instead}")
     except OSError as error:
         if isinstance(error, ssl.SSLCertVerificationError):
-            raise ValueError(
-                f"site: the coordinator's certificate is not one of {root_certificates}, or is for another host: "
-                f"{error.verify_message}"
-            ) from None
+            wrong = f"is not one of {root_certificates}, or is for another host"
+            raise ValueError(f"site: the coordinator's certificate {wrong}: {error.verify_message}") from None
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-            raise ValueError(
-                "site: the coordinator does not speak TLS; both sides need certificates, or --insecure on both"
-            ) from None
+            needed = "both sides need certificates, or --insecure on both"
+            raise ValueError(f"site: the coordinator does not speak TLS; {needed}") from None
         return f"{address} does not answer yet ({error.strerror or error})"
     return None
 
@@ -77,6 +73,5 @@ def _context(root_certificates: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=str(root_certificates))
     except (ssl.SSLError, OSError, ValueError):
-        raise ValueError(
-            f"site: --root-certificates: {root_certificates} is not a certificate; the coordinator's ca.pem is wanted"
-        ) from None
+        wrong = f"{root_certificates} is not a certificate; the coordinator's ca.pem is wanted"
+        raise ValueError(f"site: --root-certificates: {wrong}") from None

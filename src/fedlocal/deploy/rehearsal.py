@@ -104,10 +104,8 @@ def _nodes(sites: str | int, files: list[Path]) -> dict[str, dict[str, Any]]:
         return {str(number): {"partition-id": number} for number in range(sites)}
     names = sites.split(",")
     if len(files) not in (1, len(names)):
-        raise ValueError(
-            f"rehearse: give one --data for each of the sites {', '.join(names)}, in this order, or one that plays all of "
-            f"them; got {len(files)}"
-        )
+        wanted = f"one --data for each of the sites {', '.join(names)}, in this order, or one that plays all of them"
+        raise ValueError(f"rehearse: give {wanted}; got {len(files)}")
     files = files * len(names) if len(files) == 1 else files
     values = {name: {"data": file, "policy": policy_beside(file)} for name, file in zip(names, files, strict=True)}
     return {name: {n: str(path) for n, path in node.items() if path is not None} for name, node in values.items()}

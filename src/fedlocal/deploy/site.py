@@ -51,9 +51,8 @@ class Connection:
         if self.insecure and (self.root_certificates or self.key):
             raise ValueError("site: give --insecure or certificates and a key, not both")
         if not self.insecure and self.root_certificates is None:
-            raise ValueError(
-                "site: give --root-certificates, or --insecure where nobody can listen (this machine alone)"
-            )
+            where = "where nobody can listen (this machine alone)"
+            raise ValueError(f"site: give --root-certificates, or --insecure {where}")
         check_files(self.root_certificates, self.key)
         safe = ["--insecure"] if self.insecure else ["--root-certificates", str(self.root_certificates)]
         key = ["--auth-supernode-private-key", str(self.key)] if self.key else []
@@ -74,18 +73,13 @@ def _quoted(name: str, value: str | int) -> str:
         return str(value)
     literal = '"' in value or "\\" in value
     if literal and "'" in value:
-        raise ValueError(
-            f"site: {name} may not have both kinds of quotation marks, or one and a backslash, got {value!r}"
-        )
+        both = "both kinds of quotation marks, or one and a backslash"
+        raise ValueError(f"site: {name} may not have {both}, got {value!r}")
     return f"'{value}'" if literal else f'"{value}"'
 
 
 def node_values(
-    name: str | None,
-    data: Path | None,
-    partition: int | None,
-    policy: Path | None = None,
-    record: Path | None = None,
+    name: str | None, data: Path | None, partition: int | None, policy: Path | None = None, record: Path | None = None
 ) -> dict[str, str | int]:
     """Return the node's configuration of this site. The policy is policy.toml beside the data, unless another is given."""
     if name is None and partition is None:
@@ -184,9 +178,8 @@ def show_site(app: Any, node: dict[str, str | int], say: Say) -> None:
         )
     if found["left out"]:
         say(f"left out, for too few rows differ in them: {', '.join(found['left out'])}")
-    say(
-        f"the policy of this site ({node.get('policy', 'the usual one; a file policy.toml beside the data changes it')}):"
-    )
+    usual = "the usual one; a file policy.toml beside the data changes it"
+    say(f"the policy of this site ({node.get('policy', usual)}):")
     for line in found["policy"].describe():
         say(f"  {line}")
     if "record" in node:
@@ -217,9 +210,8 @@ def question(message: Message) -> str:
     if message.metadata.message_type.startswith(MessageType.EVALUATE):
         return "sum for the duality gap" if "conjugate.shift" in config else "loss and gradient of the model"
     kinds = {"moments": "moments of the columns", "curvature": "curvature of the loss", "notice": "a notice"}
-    return next(
-        (what for name, what in kinds.items() if config.get(name)), "who is there, with how many rows and columns"
-    )
+    asked = (what for name, what in kinds.items() if config.get(name))
+    return next(asked, "who is there, with how many rows and columns")
 
 
 @dataclass

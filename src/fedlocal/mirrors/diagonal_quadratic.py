@@ -8,21 +8,8 @@ import numpy as np
 import optax
 
 from fedlocal.core import MirrorMap, Params, Regularizer, Scalar, is_free
-from fedlocal.mirrors.pairs import Formulas, formula, like, water_level
-from fedlocal.regularizers import (
-    L1,
-    Box,
-    ElasticNet,
-    L1Ball,
-    LInf,
-    LInfBall,
-    Monotone,
-    NonNegative,
-    Simplex,
-    SquaredL2,
-    TotalVariation,
-    Zero,
-)
+from fedlocal.mirrors.pairs import ORDERED, Formulas, formula, like, water_level
+from fedlocal.regularizers import L1, Box, ElasticNet, L1Ball, LInf, LInfBall, NonNegative, Simplex, SquaredL2, Zero
 from fedlocal.regularizers.blocks import children, named_parts
 from fedlocal.regularizers.box import broadcasts
 from fedlocal.util import checks
@@ -85,21 +72,18 @@ class DiagonalQuadratic(MirrorMap):
         for d, a in zip(parts, jax.tree.leaves(x), strict=True):
             shape, other = np.shape(d), np.shape(a)
             if not broadcasts(shape, other):
-                raise ValueError(
-                    f"DiagonalQuadratic: a diagonal of shape {shape} does not fit parameters of shape {other}"
-                )
+                unlike = f"a diagonal of shape {shape} does not fit parameters of shape {other}"
+                raise ValueError(f"DiagonalQuadratic: {unlike}")
         return parts
 
 
 def _spread(diagonal: Params, x: Params) -> list[Any]:
     if jax.tree_util.all_leaves([diagonal]):
-        return [1.0 if is_free(path) else diagonal for path, _ in jax.tree_util.tree_flatten_with_path(x)[0]]
+        return [1.0 if is_free(path) else diagonal for path, _ in jax.tree.leaves_with_path(x)]
     named = children(diagonal)
     if jax.tree_util.all_leaves([x]):
-        raise ValueError(
-            f"DiagonalQuadratic: the diagonal has parts {list(named)}, the parameters are a single array of shape "
-            f"{np.shape(x)}; give a number or an array"
-        )
+        got = f"the diagonal has parts {list(named)}, the parameters are a single array of shape {np.shape(x)}"
+        raise ValueError(f"DiagonalQuadratic: {got}; give a number or an array")
     return [d for own, child in named_parts("DiagonalQuadratic", named, x, 1.0) for d in _spread(own, child)]
 
 
@@ -126,5 +110,5 @@ FORMULAS: Formulas = {
     Simplex: lambda y, psi, t, d: _onto_simplex(y, d, psi.total),
     L1Ball: _l1_ball,
     LInf: _linf,
-    **dict.fromkeys((TotalVariation, Monotone), lambda y, psi, t, d: psi.weighted_prox(y, t, d)),
+    **dict.fromkeys(ORDERED, lambda y, psi, t, d: psi.weighted_prox(y, t, d)),
 }

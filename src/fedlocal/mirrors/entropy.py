@@ -2,23 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import entr, kl_div
 
 from fedlocal.core import MirrorMap, Params, Regularizer, Scalar, is_free
-from fedlocal.mirrors.pairs import Formulas, formula, half_square, map_pairs, map_weights, sum_weights, water_level
-from fedlocal.regularizers import (
-    L1,
-    Box,
-    ElasticNet,
-    L1Ball,
-    LInf,
-    LInfBall,
-    Monotone,
-    NonNegative,
-    Simplex,
-    SquaredL2,
-    TotalVariation,
-    Zero,
-)
+from fedlocal.mirrors.pairs import ORDERED, Formulas, formula, map_pairs, map_weights, sum_weights, water_level
+from fedlocal.regularizers import L1, Box, ElasticNet, L1Ball, LInf, LInfBall, NonNegative, Simplex, SquaredL2, Zero
 
 NEWTON_STEPS = 6  # relative errors from a start within 172%: 27%, 2%, 8e-5, 2e-9, below 1e-18, and one to spare
 
@@ -44,27 +32,24 @@ class Entropy(MirrorMap):
     """
 
     def value(self, x: Params) -> jax.Array:
-        return sum_weights(lambda a: jnp.sum(-jax.scipy.special.entr(a) - a), x)
+        return sum_weights(lambda a: jnp.sum(-entr(a) - a), x)
 
     def grad(self, x: Params) -> Params:
         return map_weights(jnp.log, x)
 
     def check(self, x0: Params) -> None:
-        for path, a in jax.tree_util.tree_flatten_with_path(x0)[0]:
+        for path, a in jax.tree.leaves_with_path(x0):
             if not is_free(path) and not (a > 0).all():
-                raise ValueError(
-                    f"Entropy: x0 must be > 0 in every weight, got {float(jnp.min(a))}; give x0 to the engine"
-                )
+                least = float(jnp.min(a))
+                raise ValueError(f"Entropy: x0 must be > 0 in every weight, got {least}; give x0 to the engine")
 
     def conjugate_grad(self, y: Params, regularizer: Regularizer, t: Scalar) -> Params:
         return map_pairs(lambda a, psi: formula(self, FORMULAS, psi)(a, psi, t), y, regularizer, t)
 
     def divergence(self, x: Params, z: Params) -> jax.Array:
         """The relative entropy; finite where both points are zero, unlike the difference of its terms."""
-        pairs = zip(jax.tree_util.tree_flatten_with_path(x)[0], jax.tree.leaves(z), strict=True)
-        each = [
-            half_square(a - b) if is_free(path) else jnp.sum(jax.scipy.special.kl_div(a, b)) for (path, a), b in pairs
-        ]
+        pairs = zip(jax.tree.leaves_with_path(x), jax.tree.leaves(z), strict=True)
+        each = [jnp.sum(jnp.square(a - b)) / 2 if is_free(path) else jnp.sum(kl_div(a, b)) for (path, a), b in pairs]
         return sum(each, jnp.zeros(()))
 
 
@@ -98,5 +83,5 @@ FORMULAS: Formulas = {
     SquaredL2: lambda y, psi, t: shrunk(y, t * psi.strength),
     ElasticNet: lambda y, psi, t: shrunk(y - t * psi.l1, t * psi.l2),
     LInf: lambda y, psi, t: jnp.exp(jnp.minimum(y, water_level(y, 1.0, t * psi.strength))),
-    **dict.fromkeys((TotalVariation, Monotone), lambda y, psi, t: jnp.exp(psi.array_prox(y, t))),
+    **dict.fromkeys(ORDERED, lambda y, psi, t: jnp.exp(psi.array_prox(y, t))),
 }

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import MirrorMap, Params, Regularizer, Scalar
-from fedlocal.mirrors.pairs import Formulas, formula, map_pairs, map_weights, sum_weights
-from fedlocal.regularizers import L1, LInf, Lp, Monotone, NonNegative, TotalVariation, Zero
+from fedlocal.mirrors.pairs import ORDERED, Formulas, formula, map_pairs, map_weights, sum_weights
+from fedlocal.regularizers import L1, LInf, Lp, NonNegative, Zero
 from fedlocal.util import checks
 
 
@@ -80,6 +80,6 @@ def _same_p(y: jax.Array, psi: Lp, t: Scalar, p: Scalar) -> jax.Array:
 
 
 FORMULAS: Formulas = {  # to w = grad h(x), before the link
-    **dict.fromkeys((Zero, L1, NonNegative, LInf, TotalVariation, Monotone), lambda y, psi, t, p: psi.array_prox(y, t)),
+    **dict.fromkeys((Zero, L1, NonNegative, LInf, *ORDERED), lambda y, psi, t, p: psi.array_prox(y, t)),
     Lp: _same_p,
 }

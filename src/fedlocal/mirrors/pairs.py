@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from fedlocal.core import MirrorMap, Params, Regularizer, Scalar, is_free
+from fedlocal.regularizers import Monotone, TotalVariation
 
+ORDERED = (TotalVariation, Monotone)  # whose subdifferentials see only the order of x
 Formulas = Mapping[type[Regularizer], Callable[..., jax.Array]]  # from (y, psi, t, ...) to the primal array
 
 
@@ -16,15 +18,14 @@ def formula(mirror: MirrorMap, formulas: Formulas, psi: Regularizer, hint: str =
     found = formulas.get(type(psi))
     if found is None:
         known = ", ".join(kind.__name__ for kind in formulas)
-        raise TypeError(
-            f"{type(mirror).__name__} has no conjugate_grad with {type(psi).__name__}; it has one with: {known}{hint}"
-        )
+        pair = f"{type(mirror).__name__} has no conjugate_grad with {type(psi).__name__}"
+        raise TypeError(f"{pair}; it has one with: {known}{hint}")
     return found
 
 
 def sum_weights(on_weights: Callable[[jax.Array], jax.Array], x: Params) -> jax.Array:
     """The sum of `on_weights` over all arrays but an intercept, which adds half its square."""
-    leaves = jax.tree_util.tree_flatten_with_path(x)[0]
+    leaves = jax.tree.leaves_with_path(x)
     each = [half_square(a) if is_free(path) else on_weights(jnp.asarray(a)) for path, a in leaves]
     return sum(each, jnp.zeros(()))
 

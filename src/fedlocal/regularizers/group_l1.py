@@ -50,9 +50,8 @@ class GroupL1(ScaledNorm):
         """(), or one per group."""
         strength, count = jnp.asarray(self.strength, x.dtype), self._count(x)
         if strength.shape not in ((), (count,)):
-            raise ValueError(
-                f"GroupL1: strength must be a number or one per group ({count}), got an array of shape {strength.shape}"
-            )
+            wanted = f"a number or one per group ({count})"
+            raise ValueError(f"GroupL1: strength must be {wanted}, got an array of shape {strength.shape}")
         return strength
 
     def _count(self, x: jax.Array) -> int:

@@ -70,9 +70,8 @@ def _singular_values(x: jax.Array) -> jax.Array:
 def _finite(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A matrix, or zeros where it is not finite, and which it is: LAPACK prints complaints about what it cannot decompose."""
     if x.ndim != 2:
-        raise ValueError(
-            f"Nuclear, NuclearBall: act on matrices, got an array of shape {x.shape}; name the matrix with Blocks"
-        )
+        got = f"got an array of shape {x.shape}; name the matrix with Blocks"
+        raise ValueError(f"Nuclear, NuclearBall: act on matrices, {got}")
     finite = jnp.all(jnp.isfinite(x))
     return jnp.where(finite, x, 0), finite
 

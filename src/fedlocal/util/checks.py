@@ -8,6 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 Choice = TypeVar("Choice", bound=str)
+Limit = float | None
 
 
 def is_traced(value: Any) -> bool:
@@ -16,13 +17,7 @@ def is_traced(value: Any) -> bool:
 
 
 def number(
-    owner: str,
-    name: str,
-    value: Any,
-    *,
-    above: float | None = None,
-    at_least: float | None = None,
-    at_most: float | None = None,
+    owner: str, name: str, value: Any, *, above: Limit = None, at_least: Limit = None, at_most: Limit = None
 ) -> Any:
     """Return `value` as a weakly typed number (an array unchanged), or raise an error that says what is wrong with it."""
     if is_traced(value):

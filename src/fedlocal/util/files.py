@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+AnyPath = str | os.PathLike[str]  # a path, as users give it
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that no reader ever sees a part of it; an OSError names the path and the reason."""

@@ -17,6 +17,5 @@ def optional_import(owner: str, module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:  # a dependency of it is broken, which is another matter
             raise
-        raise ModuleNotFoundError(
-            f'{owner} needs {error.name}: pip install "fedlocal[{extra}]"', name=error.name
-        ) from None
+        needs = f'{owner} needs {error.name}: pip install "fedlocal[{extra}]"'
+        raise ModuleNotFoundError(needs, name=error.name) from None

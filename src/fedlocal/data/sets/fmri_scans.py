@@ -82,9 +82,8 @@ def haxby_scans(
     if not subjects or set(subjects) - set(SUBJECTS) or len(set(subjects)) < len(subjects):
         raise ValueError(f"haxby: subjects must be different numbers from 1 to 6, got {list(subjects)}")
     if mask == "vt" and len(subjects) > 1:
-        raise ValueError(
-            f"haxby: mask 'vt' has other voxels for every subject, so subjects must be a single one, got {list(subjects)}"
-        )
+        wanted = "has other voxels for every subject, so subjects must be a single one"
+        raise ValueError(f"haxby: mask 'vt' {wanted}, got {list(subjects)}")
     return [_subject(folder, subject, mask) for subject in subjects]
 
 
@@ -96,10 +95,9 @@ def faces_against(scans: Sequence[Scans], against: Against = "house") -> tuple[F
         runs = [runs[0][:-HELD_OUT], runs[0][-HELD_OUT:]]
     train, validation = [run for subject in runs[:-1] for run in subject], runs[-1]
     if not train or not validation:
-        raise ValueError(
-            f"haxby: {'several subjects' if len(scans) > 1 else 'one subject'} with scans of face and {against} in "
-            f"{len(train) + len(validation)} runs cannot be split into training and validation"
-        )
+        who, count = "several subjects" if len(scans) > 1 else "one subject", len(train) + len(validation)
+        what = f"{who} with scans of face and {against} in {count} runs"
+        raise ValueError(f"haxby: {what} cannot be split into training and validation")
     return FederatedData.from_clients(train), FederatedData.from_clients(validation)
 
 
@@ -137,23 +135,15 @@ def read_haxby_images(bold: bytes, labels: str, mask: bytes, name: str = "images
     header, *lines = (line.split() for line in labels.splitlines() if line.strip())
     if header != ["labels", "chunks"] or any(len(line) != 2 for line in lines):
         raise ValueError(f"haxby: labels of {name} must have the columns 'labels chunks', got {' '.join(header)!r}")
-    scans = Scans(
-        features=image[inside].T,
-        labels=np.array([label for label, _ in lines]),
-        runs=np.array([int(run) for _, run in lines]),
-        positions=np.argwhere(inside),
-        shape=inside.shape,
-    )
-    return _consistent(name, scans)
+    seen, runs = np.array([label for label, _ in lines]), np.array([int(run) for _, run in lines])
+    return _consistent(name, Scans(image[inside].T, seen, runs, np.argwhere(inside), inside.shape))
 
 
 def _consistent(name: str, scans: Scans) -> Scans:
     n, v = scans.features.shape
     if not n == len(scans.labels) == len(scans.runs) or v != len(scans.positions):
-        raise ValueError(
-            f"haxby: {name} has {n} scans of {v} voxels, but {len(scans.labels)} labels, {len(scans.runs)} runs and "
-            f"{len(scans.positions)} places"
-        )
+        got = f"{len(scans.labels)} labels, {len(scans.runs)} runs and {len(scans.positions)} places"
+        raise ValueError(f"haxby: {name} has {n} scans of {v} voxels, but {got}")
     return scans
 
 

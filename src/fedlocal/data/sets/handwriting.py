@@ -1,6 +1,5 @@
 """Handwriting: scikit-learn's digits, MNIST by writer and Federated EMNIST, which hold images that belong to clients."""
 
-import os
 import shutil
 import tarfile
 import zipfile
@@ -14,7 +13,7 @@ from fedlocal.data.catalogue import Folder, cache, first_file, obtain
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.data.splits import TRAIN_OR_TEST, TrainOrTest
 from fedlocal.util import checks
-from fedlocal.util.files import replacing
+from fedlocal.util.files import AnyPath, replacing
 from fedlocal.util.optional import optional_import
 
 TEST_SHARE = 5  # one in so many images is for testing
@@ -66,17 +65,14 @@ def mnist_by_writer(
     return read_mnist_by_writer(obtain("mnist-by-writer", folder, owner="mnist_by_writer"), split, subsample)
 
 
-def read_mnist_by_writer(
-    path: str | os.PathLike[str], split: TrainOrTest, subsample: Subsample | None = None
-) -> FederatedData:
+def read_mnist_by_writer(path: AnyPath, split: TrainOrTest, subsample: Subsample | None = None) -> FederatedData:
     """The writers of a file with arrays x_SPLIT (n, 28, 28) of bytes, y_SPLIT (n,) and writer_SPLIT (n,), by ascending number."""
     try:
         with np.load(path, allow_pickle=False) as file:
             images, labels, writers = (file[f"{name}_{split}"] for name in ("x", "y", "writer"))
     except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"mnist_by_writer: {path} must be an npz file with x_{split}, y_{split} and writer_{split}: {error}"
-        ) from None
+        wanted = f"an npz file with x_{split}, y_{split} and writer_{split}"
+        raise ValueError(f"mnist_by_writer: {path} must be {wanted}: {error}") from None
     if images.dtype != np.uint8 or images.ndim != 3 or not len(images) == len(labels) == len(writers):
         got = f"{images.dtype} of shape {images.shape}, {len(labels)} labels and {len(writers)} writers"
         raise ValueError(f"mnist_by_writer: {path} must hold images of bytes with a label and a writer each, got {got}")
@@ -147,9 +143,7 @@ def femnist(
     return read_femnist(_file(folder, bool(digits_only), split), CLASSES[bool(digits_only)], subsample)
 
 
-def read_femnist(
-    path: str | os.PathLike[str], num_classes: int = 62, subsample: Subsample | None = None
-) -> FederatedData:
+def read_femnist(path: AnyPath, num_classes: int = 62, subsample: Subsample | None = None) -> FederatedData:
     """The writers of an unpacked file in TensorFlow Federated's layout, by name.
 
     The group examples has a group per writer with the arrays pixels (n, 28, 28) and label (n,).

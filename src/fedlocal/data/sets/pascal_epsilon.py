@@ -43,9 +43,7 @@ def epsilon(folder: Folder = None) -> Arrays:
     return _keep(cache(), "epsilon", _state(path), pieces, FEATURES)
 
 
-def epsilon_like(
-    num_examples: int = 20_000, num_features: int = 2_000, seed: int = 0, folder: str | os.PathLike[str] | None = None
-) -> Arrays:
+def epsilon_like(num_examples: int = 20_000, num_features: int = 2_000, seed: int = 0, folder: Folder = None) -> Arrays:
     r"""A synthetic set of epsilon's kind, which is not the epsilon set: dense float32 rows of unit length, labels -1/+1.
 
     x = C z / ||z||, z_k independent normal with variance k^-0.75, C the orthogonal cosine transform;

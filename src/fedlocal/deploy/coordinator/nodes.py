@@ -63,9 +63,8 @@ def read_connection(folder: Path) -> LocalConnection:
     """The connection of the coordinator that was started in this folder."""
     path = folder / HOME / "config.toml"
     if not path.is_file():
-        raise ValueError(
-            f"start: no coordinator was started in {folder}; start one (fedlocal coordinator), or go to its folder"
-        )
+        instead = "start one (fedlocal coordinator), or go to its folder"
+        raise ValueError(f"start: no coordinator was started in {folder}; {instead}")
     values = tomllib.loads(path.read_text())["superlink"][NAME]
     root = values.get("root-certificates")
     return LocalConnection(values["address"], None if root is None else Path(root))

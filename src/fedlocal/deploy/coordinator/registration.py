@@ -58,14 +58,11 @@ class Registration:
         if node is not None:
             return node
         try:
-            return self.state.create_node(
-                flwr.NOOP_FLWR_AID, flwr.NOOP_ACCOUNT_NAME, key, flwr.HEARTBEAT_DEFAULT_INTERVAL, name=site
-            )
+            account = (flwr.NOOP_FLWR_AID, flwr.NOOP_ACCOUNT_NAME)
+            return self.state.create_node(*account, key, flwr.HEARTBEAT_DEFAULT_INTERVAL, name=site)
         except ValueError:
-            raise ValueError(
-                f"coordinator: the key in {self.keys / site}.pub was replaced by another one before; {site} needs a new "
-                f"pair (fedlocal keys)"
-            ) from None
+            old = f"the key in {self.keys / site}.pub was replaced by another one before"
+            raise ValueError(f"coordinator: {old}; {site} needs a new pair (fedlocal keys)") from None
 
 
 def read_keys(folder: Path, sites: Sequence[str]) -> dict[str, bytes]:

@@ -56,9 +56,8 @@ class Listeners:
         if insecure == (keys is not None):
             raise ValueError("coordinator: give either --keys FOLDER or, for sites on this machine alone, --insecure")
         if insecure and host not in (None, LOOPBACK):
-            raise ValueError(
-                f"coordinator: with --insecure --host must be {LOOPBACK}, got {host!r}; other machines need --keys"
-            )
+            got = f"got {host!r}; other machines need --keys"
+            raise ValueError(f"coordinator: with --insecure --host must be {LOOPBACK}, {got}")
         port = app_port(folder) if port is None else port
         if port == control_port:
             raise ValueError(f"coordinator: --port and --control-port must be different, got {port} for both")
@@ -77,9 +76,8 @@ class Listeners:
         certificate = x509.load_pem_x509_certificate((self.keys / "server.pem").read_bytes())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         if ip_address(LOOPBACK) not in names.get_values_for_type(x509.IPAddress):
-            raise ValueError(
-                f"coordinator: {self.keys / 'server.pem'} must also be for {LOOPBACK}; `fedlocal keys` makes such a one"
-            )
+            file, instead = self.keys / "server.pem", "`fedlocal keys` makes such a one"
+            raise ValueError(f"coordinator: {file} must also be for {LOOPBACK}; {instead}")
         if os.access(self.keys / "ca.key", os.R_OK):
             log.warning(
                 "%s can be read here: whoever has it can pretend to be the coordinator. It is needed only to make "
@@ -162,10 +160,7 @@ class ListeningServer(uvicorn.Server):
 
 
 async def _serve(
-    application: FastAPI,
-    listeners: Listeners,
-    sockets: tuple[socket.socket, socket.socket],
-    registration: Registration | None,
+    application: FastAPI, listeners: Listeners, sockets: tuple[socket.socket, ...], registration: Registration | None
 ) -> int:
     """Serve both listeners until a signal comes or one of them ends."""
     sites = _server(SitesOnly(application), listeners, is_public=True)  # pyright: ignore[reportArgumentType]
@@ -176,9 +171,8 @@ async def _serve(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    serving = [
-        asyncio.create_task(server.serve([bound])) for server, bound in zip((sites, operator), sockets, strict=True)
-    ]
+    pairs = zip((sites, operator), sockets, strict=True)
+    serving = [asyncio.create_task(server.serve([bound])) for server, bound in pairs]
     for task in serving:
         task.add_done_callback(lambda _: stop())
     helpers = [asyncio.create_task(_log_addresses(sites, operator, listeners))]
@@ -216,9 +210,8 @@ async def _log_addresses(sites: ListeningServer, operator: ListeningServer, list
     while not (sites.started and operator.started):
         await asyncio.sleep(0.05)
     log.info("sites reach the coordinator at %s:%d", listeners.host, listeners.port)
-    log.info(
-        "runs are started on this machine (port %d): fedlocal start FOLDER, in this folder", listeners.control_port
-    )
+    port = listeners.control_port
+    log.info("runs are started on this machine (port %d): fedlocal start FOLDER, in this folder", port)
 
 
 async def _watch(registration: Registration) -> None:

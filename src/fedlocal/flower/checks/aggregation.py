@@ -45,10 +45,7 @@ def norm_bounded(states: Arrays, weights: np.ndarray, sent: Arrays) -> dict[str,
     with np.errstate(divide="ignore", invalid="ignore"):
         shrink = np.where(norms > 0, np.minimum(1, np.median(norms) / norms), 1.0)
     share = weights / weights.sum() * shrink
-    return {
-        name: sent[name] + np.tensordot(share, stack - sent[name], 1).astype(stack.dtype)
-        for name, stack in states.items()
-    }
+    return {name: sent[name] + np.tensordot(share, a - sent[name], 1).astype(a.dtype) for name, a in states.items()}
 
 
 def change_norms(states: Arrays, sent: Arrays) -> np.ndarray:

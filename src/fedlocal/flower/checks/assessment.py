@@ -41,7 +41,11 @@ class Assessment:
         numbers = records.only_metrics(reply.content)
         if not reply.content.array_records:
             return cls(None, numbers, None)
-        kind, gradient = str(records.only_config(reply.content).get("kind")), _gradient(reply, x)
+        kind = str(records.only_config(reply.content).get("kind"))
+        like = jax.tree.map(lambda a: np.zeros(np.shape(a)), x)  # the shapes of the model, in float64
+        gradient = serialization.from_arrays(records.only_arrays(reply.content), like)
+        if not all(np.isfinite(a).all() for a in jax.tree.leaves(gradient)):
+            raise ValueError("its gradient is not finite")
         missing = [name for name in SUMS if name not in numbers]
         if missing and kind in ("logistic", "squares"):
             raise ValueError(f"it gives no {missing[0]}")
@@ -81,19 +85,13 @@ class Assessment:
             apart = (large - small) * math.sqrt(max(self.numbers["squares"], 0.0))
             low = small * product - (apart * size if apart else 0.0) - loss
             high = small * (product - loss)
-        else:
-            low, high = self._conjugate_of_squares(loss, product, small, factors["shift"], size)
+        else:  # mean of v^2 / 4 + v y for v = c u - shift, y = s - u / 2; only the mean score is unknown
+            shift, mean = factors["shift"], float(self.gradient.get("intercept", 0.0))
+            squares = small**2 * loss - small * shift * mean / 2 + shift**2 / 4
+            known = squares + small * (product - 2 * loss) + shift * mean / 2
+            unknown = abs(shift) * size if shift else 0.0
+            low, high = known - unknown, known + unknown
         _check_inside("conjugate", conjugate, low, high, abs(loss) + abs(product))
-
-    def _conjugate_of_squares(
-        self, loss: float, product: float, c: float, shift: float, size: float
-    ) -> tuple[float, float]:
-        """Mean of v^2 / 4 + v y for v = c u - shift and y = s - u / 2; only the mean score is unknown."""
-        mean = float(self.gradient.get("intercept", 0.0))
-        squares = c**2 * loss - c * shift * mean / 2 + shift**2 / 4
-        known = squares + c * (product - 2 * loss) + shift * mean / 2
-        unknown = abs(shift) * size if shift else 0.0
-        return known - unknown, known + unknown
 
     def _is_linear(self, x: Any) -> bool:
         return self.kind in ("logistic", "squares") and isinstance(x, Mapping) and np.ndim(x["weights"]) == 1
@@ -105,15 +103,6 @@ class Assessment:
     def _slopes_by_column(self, x: Any) -> np.ndarray:
         """mean u a_j: the gradient without the l2 penalty."""
         return self.gradient["weights"] - self.numbers["l2"] * np.asarray(x["weights"], np.float64)
-
-
-def _gradient(reply: Message, x: Params) -> Any:
-    """Return the gradient in a reply, of the shapes of the model and in float64."""
-    like = jax.tree.map(lambda a: np.zeros(np.shape(a)), x)
-    gradient = serialization.from_arrays(records.only_arrays(reply.content), like)
-    if not all(np.isfinite(a).all() for a in jax.tree.leaves(gradient)):
-        raise ValueError("its gradient is not finite")
-    return gradient
 
 
 def score_bound(x: Any, second_moments: np.ndarray | None) -> float:

@@ -111,12 +111,10 @@ class Examiner:
             if self.repetitions.are_impossible(self._steps(site)):
                 raise ValueError("the same answer as before, though it was asked something else")
             self._report_once(site, "repetition", "the same answer to another state, as its local steps may end twice")
-        self.limits.check(Payload(arrays, {}), self._steps(site), self._moments_of_any_batch(site))
-
-    def _moments_of_any_batch(self, site: str) -> np.ndarray | None:
-        """At least the mean squares of the scaled columns in any minibatch: a few rows may make up the sum over all."""
         moments, rows = self.sites.second_moments(site), self.sites.registry.examples[site]
-        return None if moments is None else moments * rows / self.schedule.smallest_batch(rows)
+        if moments is not None:  # in any minibatch at most this: a few rows may make up the sum over all
+            moments = moments * rows / self.schedule.smallest_batch(rows)
+        self.limits.check(Payload(arrays, {}), self._steps(site), moments)
 
     def _check_assessment(self, site: str, reply: Message) -> None:
         """Refuse what cannot be true of the site's data, and remember what it says."""

@@ -36,10 +36,8 @@ class Repetitions:
     def follow_state(self) -> None:
         """Take the coordinator's present state as the one that sites are asked at."""
         arrays, before = self.coordinator.payload.arrays, self._arrays
-        moved = max(
-            (float(np.max(np.abs(a - before[name]), initial=0.0)) for name, a in arrays.items() if before), default=0
-        )
-        self._present, self._arrays = (state_of(arrays), self._present[1] + moved), arrays
+        moves = [float(np.max(np.abs(a - before[name]), initial=0.0)) for name, a in arrays.items() if before]
+        self._present, self._arrays = (state_of(arrays), self._present[1] + max(moves, default=0)), arrays
 
     def is_repeated(self, site: str, answer: dict[str, np.ndarray]) -> bool:
         """Return True if the site gave this answer before to a state that is not close to the present one."""

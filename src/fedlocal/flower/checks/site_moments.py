@@ -29,6 +29,7 @@ class LossBounds(NamedTuple):
 
 AWAY = (ErrorCode.NODE_UNAVAILABLE, ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 News = list[tuple[str, str]]  # names of sites, and what of them
+BySite = Mapping[str, int]  # nodes, or numbers of rows
 
 
 class SiteMoments:
@@ -40,9 +41,7 @@ class SiteMoments:
         self.total: Moments | None = None
         self.curvature: dict[str, float] = {}
 
-    def ask(
-        self, grid: Grid, nodes: Mapping[str, int], rows: Mapping[str, int], width: int | None, timeout: float
-    ) -> News:
+    def ask(self, grid: Grid, nodes: BySite, rows: BySite, width: int | None, timeout: float) -> News:
         """Ask these sites for moments of `width` columns, or of as many as most of them have; return what went wrong."""
 
         def keep(site: str, reply: Message) -> None:
@@ -62,9 +61,7 @@ class SiteMoments:
             self.included = sorted(self.of)
             self.total = Moments.merged([self.of[site] for site in self.included])
 
-    def ask_curvature(
-        self, grid: Grid, nodes: Mapping[str, int], rows: Mapping[str, int], bounds: LossBounds | None, timeout: float
-    ) -> News:
+    def ask_curvature(self, grid: Grid, nodes: BySite, rows: BySite, bounds: LossBounds | None, timeout: float) -> News:
         """Ask for the largest curvature of each site's loss.
 
         It is at most the trace of the second moments times the curvature of a row's loss: a larger claim is refused.
@@ -155,7 +152,7 @@ class SiteMoments:
 
 def ask_all(
     grid: Grid,
-    nodes: Mapping[str, int],
+    nodes: BySite,
     questions: Mapping[str, dict[str, Any]],
     timeout: float,
     keep: Callable[[str, Message], None],

@@ -59,13 +59,6 @@ class Schedule:
 
     def settings(self, r: int, client: int, largest: int) -> RoundSettings:
         """Return what a client does in round r; `largest` is the number of examples of the largest site."""
-        return RoundSettings(
-            round=r,
-            client=client,
-            seed=self.seed,
-            weights=self.weights,
-            local_steps=None if self.local_steps is None else self.local_steps[client],
-            local_epochs=self.local_epochs,
-            batch_size=self.batch_size,
-            largest=None if self.local_epochs is None else largest,
-        )
+        steps = None if self.local_steps is None else self.local_steps[client]
+        most = None if self.local_epochs is None else largest
+        return RoundSettings(r, client, self.seed, self.weights, steps, self.local_epochs, self.batch_size, most)

@@ -82,10 +82,9 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
     if accountant is not None and not inner.min_clients_given:
         inner.min_clients = inner.quorum.least = inner.preparation.least = needed
     if accountant is not None and inner.min_clients < needed:
-        raise ValueError(
-            f"start: min_clients must be {needed}, all that a round asks, got {inner.min_clients}: noise is made for their "
-            "mean, and the mean of fewer would tell more than the accountant says"
-        )
+        why = "noise is made for their mean, and the mean of fewer would tell more than the accountant says"
+        wanted = f"{needed}, all that a round asks"
+        raise ValueError(f"start: min_clients must be {wanted}, got {inner.min_clients}: {why}")
     with only_writer(inner.checkpoint), inner.keeping():
         return _all_rounds(strategy, inner, PollingGrid(grid), timeout)
 

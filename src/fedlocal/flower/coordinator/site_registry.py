@@ -59,10 +59,8 @@ class SiteRegistry:
         self._asked = {i: (node, when) for i, (node, when) in self._asked.items() if now - when < HELLO_SECONDS}
         waiting = {node for node, _ in self._asked.values()}
         turned_away = {node for node, (_, when) in self.refused.items() if now - when < REFUSED_SECONDS}
-        hellos = [
-            records.query(node, {"moments": False}, HELLO_SECONDS)
-            for node in sorted(online - {*self.node_of.values()} - waiting - turned_away)
-        ]
+        new = sorted(online - {*self.node_of.values()} - waiting - turned_away)
+        hellos = [records.query(node, {"moments": False}, HELLO_SECONDS) for node in new]
         if hellos:
             ids = grid.push_messages(hellos)
             self._asked |= {i: (m.metadata.dst_node_id, now) for i, m in zip(ids, hellos, strict=True) if i}
@@ -173,10 +171,8 @@ class SiteRegistry:
         """Refuse far more rows than the others have: rows are weights, and the coordinator cannot count them."""
         usual = self._usual_rows(name)
         if rows > MOST_ROWS * usual:
-            raise ValueError(
-                f"{name} says that it has {rows} rows; the others have {usual:g}, and at most {MOST_ROWS:g} times as many are "
-                "believed"
-            )
+            limit = f"the others have {usual:g}, and at most {MOST_ROWS:g} times as many are believed"
+            raise ValueError(f"{name} says that it has {rows} rows; {limit}")
 
     def _usual_rows(self, name: str) -> float:
         """Return the median of the rows of the other sites; inf where fewer than two are known."""
@@ -214,13 +210,8 @@ class SiteRegistry:
 
     def to_json(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        signature = None if self.signature is None else self.signature._asdict()
-        return {
-            "names": self.names,
-            "examples": self.examples,
-            "signature": signature,
-            "fingerprints": self.fingerprints,
-        }
+        agreed = None if self.signature is None else self.signature._asdict()
+        return {"names": self.names, "examples": self.examples, "signature": agreed, "fingerprints": self.fingerprints}
 
     def resume(self, kept: dict[str, Any]) -> None:
         """Restore names, numbers and signature of the sites from a checkpoint."""

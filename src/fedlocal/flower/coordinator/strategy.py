@@ -133,10 +133,8 @@ class Strategy(FedAvg):
 
     def summary(self) -> None:
         """Log what will be run."""
-        method = " ".join(str(self.method).split())
-        log.info(
-            "%s, %d of %d rounds done, %d sites", method, self.done, self.schedule.rounds, self.sites.registry.size
-        )
+        method, size = " ".join(str(self.method).split()), self.sites.registry.size
+        log.info("%s, %d of %d rounds done, %d sites", method, self.done, self.schedule.rounds, size)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -278,7 +276,10 @@ class Strategy(FedAvg):
             self.quorum.measure(grid, self.done, cohort, lambda: self.preparation.ask(grid, self.done))
         if self.choose_step_size:
             self.use(with_step_size(self.method, 1 / max(self.sites.moments.curvature.values())))
-        coordinator = Coordinator(self.method, self._starting_point())
+        dtype = jnp.result_type(float)
+        x0 = self.sites.registry.parameters(dtype) if self.x0 is None else self.x0
+        x0 = jax.tree.map(lambda a: np.asarray(a, getattr(a, "dtype", dtype)), x0)
+        coordinator = Coordinator(self.method, x0)
         self.run_log.begin(self._identity(), coordinator)
         examiner = Examiner(coordinator, self.schedule, self.sites, self.events)
         self._evaluator = Evaluator(PollingGrid(grid), timeout, examiner)
@@ -345,11 +346,6 @@ class Strategy(FedAvg):
                 raise
             kept = f"{self.done} rounds are kept in {self.checkpoint}, start again to go on"
             raise TooFewSites(f"{error}; {kept}") from None
-
-    def _starting_point(self) -> Params:
-        dtype = jnp.result_type(float)
-        x0 = self.sites.registry.parameters(dtype) if self.x0 is None else self.x0
-        return jax.tree.map(lambda a: np.asarray(a, getattr(a, "dtype", dtype)), x0)
 
     def _identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with: all but the number of rounds and what is known only later."""

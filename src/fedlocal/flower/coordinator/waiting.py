@@ -123,10 +123,8 @@ class Quorum:
         away = [name for name in self.registry.names if name not in self.registry.node_of]
         missing = f"; not there: {', '.join(away)}" if away else ""
         refused = "".join(f"; refused: {why}" for why, _ in self.registry.refused.values())
-        return TooFewSites(
-            f"{there} of {self.registry.size} sites take part, {self.least} are needed; gave up after waiting "
-            f"{waited:.0f} s{missing}{refused}"
-        )
+        part = f"{there} of {self.registry.size} sites take part, {self.least} are needed"
+        return TooFewSites(f"{part}; gave up after waiting {waited:.0f} s{missing}{refused}")
 
 
 class SlowSites:

@@ -42,8 +42,7 @@ class ModelSignature(NamedTuple):
         if self.columns != wanted.columns:
             pairs = enumerate(zip_longest(self.columns or [], wanted.columns or []), start=1)
             place, (column, other) = next((p for p in pairs if p[1][0] != p[1][1]), (0, ("none", "none")))
-            raise ValueError(
-                f"{site} has other columns than the others: column {place} is {column!r} and not {other!r}"
-            )
+            first = f"column {place} is {column!r} and not {other!r}"
+            raise ValueError(f"{site} has other columns than the others: {first}")
         if self.shapes != wanted.shapes:
             raise ValueError(f"{site} has parameters of shapes {self.shapes}, the others {wanted.shapes}")

@@ -36,9 +36,8 @@ class RoundSettings:
         """Read the settings from a message's plain values; raise ValueError if they are wrong."""
         values = {n.removeprefix(PREFIX): v for n, v in config.items() if n.startswith(PREFIX)}
         if values.pop("format", None) != FORMAT:
-            raise ValueError(
-                f"the round's settings have another format than {FORMAT}: install the same fedlocal on all machines"
-            )
+            instead = "install the same fedlocal on all machines"
+            raise ValueError(f"the round's settings have another format than {FORMAT}: {instead}")
         known = {"round", "client", "seed", "weights", "local_steps", "local_epochs", "batch_size", "largest"}
         wrong = sorted(set(values) - known) or sorted({"round", "client", "seed", "weights"} - set(values))
         if wrong:
@@ -55,12 +54,10 @@ class RoundSettings:
         rows = max(self.largest or 0, 1 if sizes is None else int(sizes[0]))
         drawn = (self.local_epochs or 0) * rows + (self.local_steps or 0) * (self.batch_size or 0)
         if drawn > MOST_DRAWS:
-            raise ValueError(
-                f"client_app: the round's settings draw {drawn} rows in a round; at most {MOST_DRAWS} are drawn"
-            )
+            limit = f"at most {MOST_DRAWS} are drawn"
+            raise ValueError(f"client_app: the round's settings draw {drawn} rows in a round; {limit}")
         weights: Any = self.weights  # `Plan.make` checks it
         sampling = Sampling(self.local_steps, self.local_epochs, self.batch_size, None, weights, self.seed)
         plan = Plan.make(problem, sampling, owner="client_app")
         plan = eqx.tree_at(lambda p: p.first, plan, self.client)
-        largest = max(plan.largest, self.largest or 0)
-        return replace(plan, largest=largest)
+        return replace(plan, largest=max(plan.largest, self.largest or 0))

@@ -24,7 +24,6 @@ from fedlocal.flower.site.question import Question
 from fedlocal.flower.site.rows import examples_of
 from fedlocal.flower.site.site import ProblemForNode, Site, site_name, state_of
 from fedlocal.flower.site.timed_round import local_round
-from fedlocal.methods import method_spec
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.util import serialization
@@ -143,22 +142,19 @@ def client_app(
 def _train(question: Question, context: Context) -> RecordDict:
     question.open(context)
     site, settings, method, problem = question.site, question.settings, question.method, question.problem
+    _, digest, r = question.place
     plan = site.plan(settings, problem)
-    memory = before = _memory(context, settings.round, method.init_memory(question.x0))
+    memory = before = _memory(context, r, method.init_memory(question.x0))
     site.check_point(problem, method.primal(method.start(question.sent, memory)))
-    site.spend(TRAIN, context.run_id, examples_of(problem), settings.round, question.state)
-    message, memory, end = local_round(
-        problem, method, plan, question.sent, memory, settings.round, site.policy.most_seconds
-    )
+    site.spend(TRAIN, context.run_id, examples_of(problem), r, question.state)
+    message, memory, end = local_round(problem, method, plan, question.sent, memory, r, site.policy.most_seconds)
     if int(plan.steps[0]) > 1 and all(np.isfinite(a).all() for a in jax.tree.leaves(end)):
         site.check_point(problem, end)
-    _remember(context, settings.round, before, memory)
+    _remember(context, r, before, memory)
     reply = question.serializer.up(question.payload, message)
     content = RecordDict({ARRAYS: records.to_record(reply.arrays)})
     content[METRICS] = MetricRecord({**_weight(question), **reply.numbers})
-    content[CONFIG] = ConfigRecord(
-        {"round": settings.round, "method": method_spec.digest(question.description), "site": site_name(context)}
-    )
+    content[CONFIG] = ConfigRecord({"round": r, "method": digest, "site": site_name(context)})
     return content
 
 
@@ -204,7 +200,11 @@ def _private(site_of: Callable[[Context], Site], kind: str) -> Callable[..., Cal
                 return Message(answer(message, context), reply_to=message)
             except Refused as error:
                 log.warning("%s: refused: %s", site_name(context), clean(error))
-                _note_refusal(site_of, context, kind, error)
+                try:
+                    site = site_of(context)
+                    site.record.note_refusal(site.policy, kind, context.run_id, clean(error))
+                except Exception:  # a record that cannot be written is a reason to refuse, not to fail
+                    log.exception("%s: the record could not be written", site_name(context))
                 return records.error_reply(message, error.reason())
             except Exception as error:
                 log.error("%s: the message was not answered\n%s", site_name(context), traceback_of(error))
@@ -213,14 +213,6 @@ def _private(site_of: Callable[[Context], Site], kind: str) -> Callable[..., Cal
         return reply
 
     return wrap
-
-
-def _note_refusal(site_of: Callable[[Context], Site], context: Context, kind: str, error: Refused) -> None:
-    try:
-        site = site_of(context)
-        site.record.note_refusal(site.policy, kind, context.run_id, clean(error))
-    except Exception:  # a record that cannot be written is a reason to refuse, not to fail
-        log.exception("%s: the record could not be written", site_name(context))
 
 
 def _introduction(context: Context, site: Site, columns: Sequence[str] | None) -> RecordDict:

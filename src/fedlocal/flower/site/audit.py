@@ -110,10 +110,8 @@ class SiteRecord:
             except (ValueError, KeyError, TypeError):
                 if line.startswith(b"{") and not line.endswith(b"}"):
                     continue  # the cut-off line of an earlier start
-                raise ValueError(
-                    f"site: line {number} of {self.path} is damaged; the site's budget cannot be told from it. "
-                    "Move the file away to begin with a new budget"
-                ) from None
+                why = "the site's budget cannot be told from it. Move the file away to begin with a new budget"
+                raise ValueError(f"site: line {number} of {self.path} is damaged; {why}") from None
 
     def _count(self, kind: str, state: str | None) -> None:
         self._answers += 1

@@ -78,18 +78,9 @@ class Policy(BaseModel):
     @classmethod
     def open(cls) -> "Policy":
         """Return a policy without limits but time: for data that are not secret, such as those of experiments."""
-        return cls(
-            fewest_rows=1,
-            smallest_share=0.0,
-            secret_draws=False,
-            smallest_cell=1,
-            most_parameters_per_row=math.inf,
-            largest_loss=math.inf,
-            most_states_per_row=math.inf,
-            most_rounds=2**31,
-            most_evaluations=2**31,
-            most_answers=2**31,
-        )
+        limits: dict[str, Any] = dict.fromkeys(("most_rounds", "most_evaluations", "most_answers"), 2**31)
+        limits |= dict.fromkeys(("most_parameters_per_row", "largest_loss", "most_states_per_row"), math.inf)
+        return cls(fewest_rows=1, smallest_share=0.0, secret_draws=False, smallest_cell=1, **limits)
 
     @classmethod
     def read(cls, path: str | Path) -> "Policy":
@@ -101,9 +92,8 @@ class Policy(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(map(str, first["loc"]))
-            raise ValueError(
-                f"policy: {path}: {name}: {first['msg']}, got {first['input']!r}; there are: {', '.join(cls.model_fields)}"
-            ) from None
+            wrong = f"{name}: {first['msg']}, got {first['input']!r}"
+            raise ValueError(f"policy: {path}: {wrong}; there are: {', '.join(cls.model_fields)}") from None
 
     def refusal(self, what: str, rule: str, code: str | None = None, more: str = "") -> Refused:
         """Return the refusal of a question that breaks a rule; `what` of the question does, and `more` may help."""
@@ -180,8 +170,5 @@ def _inside(value: Any, limits: tuple[float, float]) -> bool:
 
 
 def _other(name: str, got: Any, wanted: Any) -> Refused:
-    return Refused(
-        f"the coordinator asks for {name} = {got!r}; this site's copy of the app says {wanted!r}, and allow of its policy "
-        "has nothing else",
-        "settings",
-    )
+    said = f"the coordinator asks for {name} = {got!r}; this site's copy of the app says {wanted!r}"
+    return Refused(f"{said}, and allow of its policy has nothing else", "settings")

@@ -146,13 +146,11 @@ def curvature(problem: AbstractProblem) -> float:
         raise Refused(f"{type(problem).__name__} has no known curvature; give the step size")
     assert isinstance(problem, LinearProblem)
     features, n = problem.data.arrays[0], problem.data.num_examples
-    if isinstance(features, SparseMatrix):
-        matrix: Any = features.to_scipy().astype(np.float64)
-    else:
-        matrix = np.asarray(features, np.float64).reshape(n, -1)
+    sparse = isinstance(features, SparseMatrix)
+    matrix: Any = features.to_scipy().astype(np.float64) if sparse else np.asarray(features, np.float64).reshape(n, -1)
     if problem.intercept:
         ones = np.ones((n, 1))
-        matrix = scipy.sparse.hstack([matrix, ones]).tocsr() if scipy.sparse.issparse(matrix) else np.c_[matrix, ones]
+        matrix = scipy.sparse.hstack([matrix, ones]).tocsr() if sparse else np.c_[matrix, ones]
     top = _largest_singular_value(matrix) ** 2 / n
     return CURVATURE[type(problem)] * top + float(0.0 if problem.l2 is None else problem.l2)
 

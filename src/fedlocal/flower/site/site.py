@@ -47,7 +47,7 @@ class Site:
     agreement: Agreement | None
     policy: Policy
     record: SiteRecord
-    # one per precision: what it was made of, the problem, and its parameters, curvature and loss of the zero model once found
+    # one per precision: what it was made of, itself, and its parameters, curvature and loss of the zero model once found
     _problems: dict[Any, tuple[Any, AbstractProblem, dict[str, Any]]] = field(default_factory=dict)
     _columns: dict[Any, tuple[np.ndarray, Moments | None]] = field(default_factory=dict)  # the rare ones, and moments
     _states: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what was sent in which round of which run

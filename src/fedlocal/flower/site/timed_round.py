@@ -30,13 +30,12 @@ def local_round(
     while done < steps:
         started = time.monotonic()
         if started - began > seconds:
-            raise Refused(
-                f"{done} of {steps} local steps took {seconds:g} s; most_seconds of the policy is over", "most_seconds"
-            )
+            took = f"{done} of {steps} local steps took {seconds:g} s"
+            raise Refused(f"{took}; most_seconds of the policy is over", "most_seconds")
         last = min(steps, done + some)
         client = jax.block_until_ready(_steps(problem, method, plan, client, draws, done, last))
-        took = max(time.monotonic() - started, 1e-6)
-        some = max(1, min(int(2 * some), int(some * SECONDS / took)))
+        elapsed = max(time.monotonic() - started, 1e-6)
+        some = max(1, min(int(2 * some), int(some * SECONDS / elapsed)))
         done = last
     return jax.device_get(_end(method, sent, client))
 
