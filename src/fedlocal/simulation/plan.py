@@ -24,16 +24,7 @@ SMALL_CLIENT = 2**16  # examples
 
 @dataclass(frozen=True)
 class Sampling:
-    """The arguments of a run that say which clients and examples it takes, as the user gave them; `Plan.make` checks them.
-
-    Args:
-        local_steps: steps of a client in a round; one number, or one per client.
-        local_epochs: instead of `local_steps`: passes over the client's shuffled examples.
-        batch_size: examples per step; None takes the full local gradient.
-        clients_per_round: how many clients take part in a round; None means all.
-        weights: weights of the clients in the mean and in the loss.
-        seed: everything random is a function of this integer.
-    """
+    """The arguments of `simulate` that say which clients and examples a run takes; `Plan.make` checks them."""
 
     local_steps: int | Sequence[int] | None = None
     local_epochs: int | None = None

@@ -75,13 +75,7 @@ def local_rounds(
 ) -> FitResult:
     """Run rounds of a local method until the certificate is good enough or the rounds are used up.
 
-    Args:
-        task: the examples of all sites with the penalty, and when to stop; its callback is told every evaluation.
-        sites: (n,) number of each example's site.
-        regularizer: psi of the weights.
-        shape: of the weights, as the regulariser sees them.
-        start: weights (d, outputs) and intercepts (outputs,).
-        options: the method and its settings.
+    `sites` has the number (n,) of each example's site; `shape` is that of the weights, as the regulariser sees them.
     """
     sums = task.sums
     last = task.fit_at(*start, 0)
