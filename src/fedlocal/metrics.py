@@ -1,7 +1,6 @@
 """Metrics: what is measured at every evaluation besides loss and objective, in float64.
 
-A metric is an object with `measure(evaluation)`, or any function of the parameters that returns a number or a dict of
-numbers.
+A metric is an object with `measure(evaluation)`, or a function of the parameters that returns numbers, one or a dict.
 """
 
 from abc import ABC, abstractmethod

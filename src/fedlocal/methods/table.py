@@ -1,7 +1,4 @@
-"""The table of methods: one row per method, which studies, figures, deployments, advice and estimators read.
-
-To add a method to all of them, add its row.
-"""
+"""The table of methods: one row per method, which studies, figures, deployments, advice and estimators read."""
 
 import dataclasses
 from collections.abc import Callable

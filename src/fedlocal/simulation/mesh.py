@@ -74,8 +74,7 @@ def spread_out(
 ) -> Any:
     """Call `run(shared, clients, places, weights, axis)` on every device, each with an equal part of the cohort.
 
-    Parts are made equal by padding: the last client again, with weight zero and the place `outside`. All that `run` returns must
-    be the same on all devices.
+    Parts are padded with the last client, of weight zero, at the place `outside`. `run` must return the same everywhere.
     """
     (axis,) = mesh.axis_names
     missing = -len(cohort) % mesh.size

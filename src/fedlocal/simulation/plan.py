@@ -1,7 +1,4 @@
-"""Plan: the clients, local steps and minibatches of every round.
-
-All of it is a function of one integer seed, the round and the client, so every engine draws the same.
-"""
+"""Plan: the clients, local steps and minibatches of every round, which depend on seed, round and client alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -157,15 +154,11 @@ class Plan(eqx.Module):
         return Batch(client, rows, weights, None)
 
     def _shuffles(self, key: jax.Array, size: jax.Array) -> jax.Array:
-        """(E, n) a random order of the client's rows for each epoch; entries after its last row have no meaning.
-
-        Random numbers are ranked; the ranks themselves are the order. Small clients are ranked by comparing all pairs, which
-        processors do faster than they sort.
-        """
+        """(E, n) a random order of the client's rows for each epoch; entries after its last row have no meaning."""
         n = self.largest
         drawn = jax.random.bits(key, (self.epochs or 1, n), jnp.uint32)
         drawn = jnp.where(jnp.arange(n) < size, drawn, np.uint32(2**32 - 1))
-        if n > 512:
+        if n > 512:  # fewer are ranked by comparing all pairs, which processors do faster than they sort
             return jnp.argsort(drawn, axis=1).astype(jnp.int32)
         smaller = drawn[:, None, :] < drawn[:, :, None]
         earlier = (drawn[:, None, :] == drawn[:, :, None]) & np.tri(n, k=-1, dtype=bool)

@@ -13,10 +13,8 @@ from fedlocal.solvers.newton.iteration import prox_newton
 from fedlocal.solvers.newton.local_method import NEWTON, FitOptions, local_rounds
 from fedlocal.solvers.newton.penalties import penalty_of
 from fedlocal.solvers.newton.separation import no_finite_optimum
-from fedlocal.solvers.newton.stopping import Callback, FitResult, PenalizedSums, StoppingRule
+from fedlocal.solvers.newton.stopping import Callback, FitResult, PenalizedSums, Start, StoppingRule
 from fedlocal.solvers.newton.weighted_sums import WeightedSums
-
-Start = tuple[np.ndarray, np.ndarray]  # weights (d, outputs) and intercepts (outputs,)
 
 
 @dataclass
