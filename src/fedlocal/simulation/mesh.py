@@ -74,7 +74,7 @@ def spread_out(
 ) -> Any:
     """Call `run(shared, clients, places, weights, axis)` on every device, each with an equal part of the cohort.
 
-    Parts are padded with the last client, of weight zero, at the place `outside`. `run` must return the same everywhere.
+    Parts are padded with the last client, of weight zero, at the place `outside`. All devices must return the same.
     """
     (axis,) = mesh.axis_names
     missing = -len(cohort) % mesh.size
