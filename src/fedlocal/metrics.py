@@ -1,7 +1,6 @@
 """Metrics: what is measured at every evaluation besides loss and objective, in float64.
 
-A metric is an object with `measure(evaluation)`, or any function of the parameters that returns a number or a dict of
-numbers.
+A metric is an object with `measure(evaluation)`, or a function of the parameters that returns numbers, one or a dict.
 """
 
 from abc import ABC, abstractmethod
@@ -130,7 +129,10 @@ class Rank(Metric):
         self.threshold = checks.number("Rank", "threshold", threshold, at_least=0)
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
-        matrix = _weight_array("Rank", evaluation.x)
+        kept = [a for path, a in jax.tree_util.tree_flatten_with_path(evaluation.x)[0] if not is_free(path)]
+        if len(kept) != 1 or np.ndim(kept[0]) != 2:
+            raise ValueError(f"Rank: needs parameters with one weight matrix, got shapes {[np.shape(a) for a in kept]}")
+        matrix = np.asarray(kept[0])
         if not np.isfinite(matrix).all():
             return {"rank": np.nan}
         singular = np.linalg.svd(matrix, compute_uv=False)
@@ -184,9 +186,8 @@ class Potentials(Metric):
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
         if not {"x", "ag"} <= set(getattr(evaluation.server, "_fields", ())):
-            raise TypeError(
-                f"Potentials: needs a method with (x, x_ag) such as FedAc, got {type(evaluation.method).__name__}"
-            )
+            name = type(evaluation.method).__name__
+            raise TypeError(f"Potentials: needs a method with (x, x_ag) such as FedAc, got {name}")
         squares = jax.tree.map(lambda a, b: float(np.sum((np.asarray(a) - b) ** 2)), evaluation.server.x, self.solution)
         distance, gap = sum(jax.tree.leaves(squares)), evaluation.loss - self.optimum
         mu = self.strong_convexity
@@ -244,13 +245,4 @@ def _accuracies(problem: Any, points: Params) -> jax.Array:
 def _weights(x: Any) -> np.ndarray:
     """Return all parameters but intercepts as one vector."""
     leaves = jax.tree_util.tree_flatten_with_path(x)[0]
-    kept = [np.ravel(a) for path, a in leaves if not is_free(path)]
-    return np.concatenate(kept)
-
-
-def _weight_array(owner: str, x: Any) -> np.ndarray:
-    leaves = jax.tree_util.tree_flatten_with_path(x)[0]
-    kept = [a for path, a in leaves if not is_free(path)]
-    if len(kept) != 1 or np.ndim(kept[0]) != 2:
-        raise ValueError(f"{owner}: needs parameters with one weight matrix, got shapes {[np.shape(a) for a in kept]}")
-    return np.asarray(kept[0])
+    return np.concatenate([np.ravel(a) for path, a in leaves if not is_free(path)])

@@ -182,10 +182,8 @@ class FederatedModel(BaseEstimator, ABC):
         found, allowed, gap = fit.certificate, problem.rule.allowed(fit.certificate), fit.certificate.duality_gap
         is_at = f"a KKT residual of {found.kkt_residual:.3g}" if gap is None else f"a duality gap of {gap:.3g}"
         more = "max_iter" if self.method == NEWTON or self.finish else "local_rounds, or finish=True"
-        return (
-            f"stopped after {fit.iterations} iterations at {is_at}, {allowed:.3g} asked for (tol={self.tol:g}); "
-            f"try more {more}, a larger tol, or standardize=True"
-        )
+        stopped = f"stopped after {fit.iterations} iterations at {is_at}, {allowed:.3g} asked for (tol={self.tol:g})"
+        return f"{stopped}; try more {more}, a larger tol, or standardize=True"
 
     def _error(self, sentence: str) -> ValueError:
         return ValueError(f"{self._name}: {sentence}")

@@ -59,10 +59,9 @@ def folds(model: FederatedModel, cv: Any, rows: ExampleRows) -> list[Fold]:
     ]
     for fold in found:
         if classifier and len(np.unique(y[fold.train])) < len(np.unique(y)):
-            raise ValueError(
-                f"{type(model).__name__}: {fold.name} has no example of some class to learn from; give another cv, such as "
-                "sklearn.model_selection.StratifiedKFold"
-            )
+            advice = "give another cv, such as sklearn.model_selection.StratifiedKFold"
+            text = f"{fold.name} has no example of some class to learn from; {advice}"
+            raise ValueError(f"{type(model).__name__}: {text}")
     return found
 
 
@@ -221,9 +220,8 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Choose C, then fit to all examples; arguments as in `FederatedLogisticRegression.fit`."""
         if not isinstance(self.penalty, str):
-            raise self._error(
-                f"penalty must have a strength: 'l1', 'l2', 'elasticnet' or 'group', got {self.penalty!r}"
-            )
+            wanted = "have a strength: 'l1', 'l2', 'elasticnet' or 'group'"
+            raise self._error(f"penalty must {wanted}, got {self.penalty!r}")
         X, labels, each = self._validated(X, y, sample_weight)
         rows = ExampleRows(X, labels, *self._sites_and_weights(X, sites, each))
         problem, total = self._fitting_problem(*rows), float(rows.weights.sum())

@@ -32,9 +32,7 @@ def regression_loss(owner: str, loss: Any) -> ScoreLoss:
     >>> regression_loss("model", "half_squares")
     SquaredLoss(factor=0.5)
     """
-    made = {
-        name: make() for name, make in LOSSES.items() if cast(Any, getattr(make, "func", make)).targets == "numbers"
-    }
+    made = {n: make() for n, make in LOSSES.items() if cast(Any, getattr(make, "func", make)).targets == "numbers"}
     found = made.get(loss) if isinstance(loss, str) else loss
     if not isinstance(found, ScoreLoss) or found.targets != "numbers":
         names = ", ".join(map(repr, made))

@@ -61,10 +61,9 @@ def check_regularizer(method: LocalMethod, owner: str) -> None:
         value = getattr(method, field.name, None)
         psi = value.regularizer if isinstance(value, LocalMethod) else value
         if isinstance(psi, Regularizer) and not isinstance(psi, Zero):
-            raise TypeError(
-                f"{owner}: {name} holds {type(psi).__name__} in its field {field.name!r}, but its regularizer is Zero, so the "
-                f"objective would be reported without it; call the field regularizer, or give {name} a property of this name"
-            )
+            held = f"{name} holds {type(psi).__name__} in its field {field.name!r}, but its regularizer is Zero"
+            advice = f"call the field regularizer, or give {name} a property of this name"
+            raise TypeError(f"{owner}: {held}, so the objective would be reported without it; {advice}")
 
 
 class _Contract:
@@ -98,9 +97,8 @@ class _Contract:
         try:
             return jax.eval_shape(lambda *traced: function(*traced, *fixed), *arguments[: len(arguments) - len(fixed)])
         except Exception as error:  # whatever a user's function raises
-            ours = type(self.method).__module__.startswith(
-                "fedlocal."
-            )  # they say what is wrong, e.g. with psi's shapes
+            # our methods say what is wrong themselves, e.g. with psi's shapes
+            ours = type(self.method).__module__.startswith("fedlocal.")
             if ours or str(error).startswith(f"{self.owner}: {self.name}."):  # refused inside
                 raise
             said = str(error).strip().split("\n")[0]

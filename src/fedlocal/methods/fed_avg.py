@@ -44,9 +44,8 @@ class FedAvg(LocalMethod[AvgState, Params, Params, NoMemory]):
         server_optimizer: optax.GradientTransformation | None = None,
     ):
         if server_optimizer is not None and server_step_size is not None:
-            raise ValueError(
-                "FedAvg: give server_step_size or server_optimizer, not both; the optimizer has its own step size"
-            )
+            advice = "give server_step_size or server_optimizer, not both; the optimizer has its own step size"
+            raise ValueError(f"FedAvg: {advice}")
         if server_optimizer is not None:
             checks.instance("FedAvg", "server_optimizer", server_optimizer, optax.GradientTransformation)
         self.client_step_size = checks.number("FedAvg", "client_step_size", client_step_size, above=0)

@@ -86,10 +86,8 @@ def describe(method: LocalMethod) -> dict[str, Plain]:
     method = type(method).for_clients(method)  # not bound, for that flattens what may not be a pytree
     description = dict(_write("method", method))
     if not eqx.tree_equal(rebuild(description), method):
-        raise ValueError(
-            f"describe: {type(method).__name__} cannot be rebuilt from what it holds; its constructor and those of its "
-            "parts must keep each argument in the field of its name, as it came"
-        )
+        wanted = "its constructor and those of its parts must keep each argument in the field of its name, as it came"
+        raise ValueError(f"describe: {type(method).__name__} cannot be rebuilt from what it holds; {wanted}")
     return description
 
 
@@ -125,9 +123,6 @@ def _parameters(cls: type) -> dict[str, inspect.Parameter]:
     return {parameter.name: parameter for parameter in parameters}
 
 
-# --- writing
-
-
 def _write(path: str, value: Any) -> Iterator[tuple[str, Plain]]:
     _check_depth("describe", path)
     if type(value) in (bool, int, float):
@@ -143,18 +138,15 @@ def _write(path: str, value: Any) -> Iterator[tuple[str, Plain]]:
     elif isinstance(value, BASES):
         yield from _write_object(path, value)
     else:
-        raise ValueError(
-            f"describe: {path} cannot be described, got {reprlib.repr(value)}; numbers, strings, arrays, dicts, lists, "
-            "tuples, regularisers and mirror maps can"
-        )
+        can = "numbers, strings, arrays, dicts, lists, tuples, regularisers and mirror maps can"
+        raise ValueError(f"describe: {path} cannot be described, got {reprlib.repr(value)}; {can}")
 
 
 def _write_object(path: str, value: Any) -> Iterator[tuple[str, Plain]]:
     cls = type(value)
     if _classes().get(cls.__name__) is not cls:
-        raise ValueError(
-            f"describe: {path} is of the unknown {cls!r}; say fedlocal.methods.method_spec.register({cls.__name__})"
-        )
+        advice = f"say fedlocal.methods.method_spec.register({cls.__name__})"
+        raise ValueError(f"describe: {path} is of the unknown {cls!r}; {advice}")
     yield path, cls.__name__
     for name, parameter in _parameters(cls).items():
         argument = getattr(value, name)
@@ -170,10 +162,8 @@ def _write_array(path: str, value: Any) -> Iterator[tuple[str, Plain]]:
     kind = "numpy" if not isinstance(value, jax.Array) else "weak_jax" if jax.typeof(value).weak_type else "jax"
     name = f"{kind}.{value.dtype}"
     if name not in TABLES or not value.size:
-        raise ValueError(
-            f"describe: {path} cannot be described, got {name} of shape {value.shape}; arrays of one of these with at least "
-            f"one element can: {', '.join(ARRAY_TYPES)}"
-        )
+        can = f"arrays of one of these with at least one element can: {', '.join(ARRAY_TYPES)}"
+        raise ValueError(f"describe: {path} cannot be described, got {name} of shape {value.shape}; {can}")
     yield from _write_table(path, name, np.asarray(value, _number_type(str(value.dtype))))
 
 
@@ -217,9 +207,6 @@ def _write_dict(path: str, value: dict[Any, Any]) -> Iterator[tuple[str, Plain]]
         yield from _write(f"{path}.{position}", value[key])
 
 
-# --- reading
-
-
 def _checked(description: Any) -> dict[str, Any]:
     """A description of plain values and of a size that can be worked with."""
     if not isinstance(description, Mapping):
@@ -232,9 +219,8 @@ def _checked(description: Any) -> dict[str, Any]:
             raise ValueError(f"rebuild: keys must be strings, got {reprlib.repr(path)}")
         kinds = {type(element) for element in value} if type(value) is list else {type(value)}
         if len(kinds) != 1 or not kinds <= set(PLAIN):
-            raise ValueError(
-                f"rebuild: {_short(path)} must be a bool, number, string or a list of one of these, got {reprlib.repr(value)}"
-            )
+            wanted = "a bool, number, string or a list of one of these"
+            raise ValueError(f"rebuild: {_short(path)} must be {wanted}, got {reprlib.repr(value)}")
         if kinds == {int} and not all(-(2**63) <= n < 2**63 for n in (value if type(value) is list else [value])):
             raise ValueError(f"rebuild: {_short(path)} must fit into 64 bits, got {reprlib.repr(value)}")
     return dict(description)
@@ -263,10 +249,8 @@ def _read(description: dict[str, Any], path: str) -> Any:
 def _read_object(description: dict[str, Any], path: str, name: str) -> Any:
     cls = _classes().get(name)
     if cls is None:
-        raise ValueError(
-            f"rebuild: {path} names {reprlib.repr(name)}, which is not known here; known: {', '.join(_classes())}; "
-            "fedlocal.methods.method_spec.register adds your own"
-        )
+        known = f"known: {', '.join(_classes())}; fedlocal.methods.method_spec.register adds your own"
+        raise ValueError(f"rebuild: {path} names {reprlib.repr(name)}, which is not known here; {known}")
     static = {field.name for field in dataclasses.fields(cls) if field.metadata.get("static", False)}
     arguments = {}
     for argument, parameter in _parameters(cls).items():
@@ -299,10 +283,8 @@ def _on_device(path: str, table: np.ndarray, weak: bool) -> jax.Array:
     zero = 0.0 if _number_type(str(table.dtype)) is float else 0
     array = jnp.full(table.shape, zero).at[...].set(table) if weak else jnp.asarray(table)  # full: weakly typed
     if array.dtype != table.dtype:
-        raise ValueError(
-            f"rebuild: {path} is an array of {table.dtype} and would be of {array.dtype} here; set jax_enable_x64 as it was "
-            "where the method was described"
-        )
+        advice = "set jax_enable_x64 as it was where the method was described"
+        raise ValueError(f"rebuild: {path} is an array of {table.dtype} and would be of {array.dtype} here; {advice}")
     return array
 
 
@@ -340,9 +322,6 @@ def _compare(description: dict[str, Any], again: dict[str, Any]) -> None:
 def _kind(value: Plain) -> tuple[type, ...]:
     """Tells 1, 1.0 and True apart."""
     return (list, type(value[0])) if isinstance(value, list) else (type(value),)
-
-
-# --- both
 
 
 def _number_type(dtype: str) -> type:

@@ -3,15 +3,8 @@
 from abc import abstractmethod
 
 from fedlocal.core import Affine, NoMemory, Params, Round, Scalar
-from fedlocal.methods.fed_ac import (
-    AcState,
-    Coupling,
-    accelerated_step,
-    accelerated_weights,
-    check_coupling,
-    middle_point,
-    middle_weights,
-)
+from fedlocal.methods import fed_ac
+from fedlocal.methods.fed_ac import AcState, Coupling, middle_point
 from fedlocal.methods.minibatch_sgd import GradientMethod, GradientSum, gradient_sum_affine
 from fedlocal.util import checks
 
@@ -35,7 +28,7 @@ class AcceleratedGradientMethod(GradientMethod[AcState]):
 
     def update(self, server: AcState, mean_message: Params, round: Round) -> AcState:
         alpha, beta, gamma = self.coupling()
-        return accelerated_step(server, middle_point(server, beta), mean_message, alpha, self.eta(), gamma)
+        return fed_ac.accelerated_step(server, middle_point(server, beta), mean_message, alpha, self.eta(), gamma)
 
     def solution(self, server: AcState) -> Params:
         return server.ag
@@ -61,7 +54,7 @@ class MinibatchAcSGD(AcceleratedGradientMethod):
     def __init__(self, step_size: Scalar, strong_convexity: Scalar):
         self.step_size = checks.number("MinibatchAcSGD", "step_size", step_size, above=0)
         self.strong_convexity = checks.number("MinibatchAcSGD", "strong_convexity", strong_convexity, above=0)
-        check_coupling("MinibatchAcSGD", self.coupling().alpha, self.step_size, self.strong_convexity)
+        fed_ac.check_coupling("MinibatchAcSGD", self.coupling().alpha, self.step_size, self.strong_convexity)
 
     def coupling(self) -> Coupling:
         return Coupling.from_gamma((self.step_size / self.strong_convexity) ** 0.5, self.strong_convexity)
@@ -71,5 +64,5 @@ class MinibatchAcSGD(AcceleratedGradientMethod):
 
     def affine(self, local_steps: int) -> Affine:
         alpha, beta, gamma = self.coupling()
-        md, gains = middle_weights(beta), [gamma, self.step_size]
-        return gradient_sum_affine(local_steps, md, keep=accelerated_weights(md, alpha), gains=gains)
+        md, gains = fed_ac.middle_weights(beta), [gamma, self.step_size]
+        return gradient_sum_affine(local_steps, md, keep=fed_ac.accelerated_weights(md, alpha), gains=gains)

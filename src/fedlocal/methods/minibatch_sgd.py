@@ -22,21 +22,15 @@ class GradientSum(NamedTuple):
     def at(cls, x: Params) -> "GradientSum":
         return cls(x, optax.tree.zeros_like(x), jnp.zeros((), optax.tree.dtype(x, "promote")))
 
-    def add(self, grad_fn: GradFn) -> "GradientSum":
-        return GradientSum(self.x, optax.tree.add(self.total, grad_fn(self.x)), self.count + 1)
-
-    def mean(self) -> Params:
-        return jax.tree.map(lambda g: g / self.count, self.total)
-
 
 class GradientMethod(LocalMethod[Server, GradientSum, Params, NoMemory]):
     """A method whose clients only send the mean of their gradients, all at the point of their `start`."""
 
     def step(self, client: GradientSum, grad_fn: GradFn) -> GradientSum:
-        return client.add(grad_fn)
+        return GradientSum(client.x, optax.tree.add(client.total, grad_fn(client.x)), client.count + 1)
 
     def finish(self, server: Server, client: GradientSum) -> tuple[Params, NoMemory]:
-        return client.mean(), ()
+        return jax.tree.map(lambda g: g / client.count, client.total), ()
 
     def primal(self, client: GradientSum) -> Params:
         return client.x

@@ -112,11 +112,7 @@ def mean_of_block(
 def cast_like(examples: tuple[Any, ...], x: Params) -> tuple[Any, ...]:
     """Floating-point examples in the precision of x."""
     dtype = optax.tree.dtype(x, "promote")
-
-    def cast(a: jax.Array) -> jax.Array:
-        return a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a
-
-    return jax.tree.map(cast, examples)
+    return jax.tree.map(lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a, examples)
 
 
 def dense(features: Any) -> jax.Array:

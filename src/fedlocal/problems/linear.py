@@ -76,7 +76,7 @@ class SquaresProblem(LinearProblem):
 
     def __init__(self, data: FederatedData, intercept: bool = True, l2: Scalar = 0.0):
         owner = type(self).__name__
-        self.data = _features_and_targets(owner, data, self.feature_axes)
+        self.data = _features_and_targets(owner, data, self.feature_axes + 1)
         self.intercept, self.l2 = intercept, _l2(owner, l2)
 
     @property
@@ -201,15 +201,13 @@ def class_labels(owner: str, data: FederatedData, num_classes: int) -> Federated
     return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], jnp.asarray(labels.astype(np.int32))))
 
 
-def _features_and_targets(owner: str, data: FederatedData, feature_axes: int = 1) -> FederatedData:
+def _features_and_targets(owner: str, data: FederatedData, axes: int = 2) -> FederatedData:
     _federated(owner, data)
     if len(data.arrays) != 2:
         raise ValueError(f"{owner}: data must hold features and targets, got {len(data.arrays)} arrays")
     features, targets = data.arrays
-    if len(features.shape) != feature_axes + 1:
-        raise ValueError(
-            f"{owner}: features must have {feature_axes + 1} axes (examples first), got shape {features.shape}"
-        )
+    if len(features.shape) != axes:
+        raise ValueError(f"{owner}: features must have {axes} axes (examples first), got shape {features.shape}")
     if 0 in features.shape[1:]:
         raise ValueError(f"{owner}: examples must have at least one feature, got features of shape {features.shape}")
     if len(targets.shape) != 1:

@@ -143,9 +143,8 @@ def check_shapes(owner: str, name: str, problem: AbstractProblem, x: Params) -> 
     want, got = _shapes(own), _shapes(x)
     if want != got:
         want, got = ({k: v for k, v in a.items() if b.get(k) != v} for a, b in ((want, got), (got, want)))
-        raise ValueError(
-            f"{owner}: {name} does not fit the problem {type(problem).__name__}: it must have {want}, got {got}"
-        )
+        kind = type(problem).__name__
+        raise ValueError(f"{owner}: {name} does not fit the problem {kind}: it must have {want}, got {got}")
 
 
 def _shapes(x: Params) -> dict[str, tuple[int, ...]]:

@@ -22,20 +22,14 @@ HEADER = {"identity": dict, "rounds": int, "extra": dict}  # what the header of 
 
 
 class Checkpoint:
-    """A file that a run writes from time to time, and continues from if it exists.
-
-    Args:
-        path: the file.
-        identity: values that identify the run (method, problem, plan); a run with other values cannot continue from the file.
-    """
+    """A file that a run writes from time to time, and continues from if it exists; `identity` tells runs apart."""
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]):
         self.path, self.identity = Path(path), json.loads(json.dumps(identity))
 
     def load(self, like: Any) -> tuple[int, Any, dict[str, Any]] | None:
         """Return (rounds done, state, extra) from the file, or None if there is no file yet."""
-        read = self.read()
-        if read is None:
+        if (read := self.read()) is None:
             return None
         header, arrays = read
         with self._reading(ValueError):
@@ -48,8 +42,7 @@ class Checkpoint:
         with self._reading(Exception):  # foreign bytes fail in many ways inside zipfile, numpy and json
             header, arrays = _read(self.path)
         for key, value in self.identity.items():
-            was = header["identity"].get(key)
-            if was != value:
+            if (was := header["identity"].get(key)) != value:
                 text = f"{self.path} belongs to another run: {key} was {was}, now {value}; use another file"
                 raise ValueError(f"checkpoint: {text}")
         return header, arrays

@@ -1,8 +1,4 @@
-"""One client's part of a round: begin, local steps, end.
-
-`simulate` runs `begin`, `step` and the method's `finish` for all clients of a round side by side, a site runs them with a
-clock beside them; `client_round` is all of it for one client.
-"""
+"""One client's part of a round: begin, local steps, end. `client_round` is all of it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,13 +30,7 @@ def begin(
 
 
 def step(
-    problem: AbstractProblem,
-    method: LocalMethod,
-    plan: Plan,
-    client: jax.Array,
-    draws: Any,
-    k: jax.Array | int,
-    state: Client,
+    problem: AbstractProblem, method: LocalMethod, plan: Plan, client: jax.Array, draws: Any, k: Any, state: Client
 ) -> Client:
     """Return the client's state after its local step k."""
     if plan.batch_size is None:
@@ -74,18 +64,9 @@ def client_round(
     number: jax.Array | int,
     iterate: Iterate = last_state,
 ) -> ClientRound:
-    """Run one client's part of a round.
+    """Run one client's part of round `number`, from what the server sent and what the client kept the last time.
 
-    Args:
-        problem: the losses of the clients.
-        method: the method.
-        plan: the `Plan` of the run, which draws the minibatches.
-        sent: what the server broadcast.
-        memory: what the client kept when it last took part.
-        client: its number.
-        number: the number of the round, from 0.
-        iterate: how the local steps are taken and which states are returned: `last_state`, `all_states`, or another
-            function of (step, first state, number of steps).
+    `iterate` takes the local steps and chooses the states to return: `last_state`, `all_states`, or another function.
     """
     state, draws = begin(method, plan, sent, memory, client, number)
     steps = plan.most_steps if plan.equal_steps else plan.steps[client]

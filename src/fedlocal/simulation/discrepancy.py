@@ -45,9 +45,7 @@ def vector_fields(tree_of: Callable[[Params], Any], x: Params) -> list[str | Non
     return [f for f in getattr(tree, "_fields", ()) if shapes(getattr(tree, f)) == wanted]
 
 
-def message_spread(
-    fields: dict[str, str | None], messages: Any, center: Any, weights: jax.Array
-) -> dict[str, jax.Array]:
+def message_spread(fields: dict[str, str | None], messages: Any, center: Any, weights: jax.Array) -> dict[str, Any]:
     """Return mean_m ||message_m - mean||^2 for each of these fields."""
 
     def spread(field: str | None) -> jax.Array:

@@ -53,12 +53,7 @@ class RunSchedule:
 
 
 class Saver:
-    """Writes checkpoints, at most a twentieth of the time.
-
-    Args:
-        checkpoint: the file; None for a run that is not saved.
-        writes: False for a process that leaves the writing to another one.
-    """
+    """Writes checkpoints, at most a twentieth of the time; none if `writes` is False, since another process does."""
 
     def __init__(self, checkpoint: Checkpoint | None, writes: bool = True):
         self.checkpoint, self.writes = checkpoint, writes
@@ -115,7 +110,6 @@ def drive(work: W, schedule: RunSchedule, saver: Saver, bar: ProgressBar) -> W:
         saver.save(work)
         if saver.checkpoint is None:
             raise
-        raise KeyboardInterrupt(
-            f"stopped after round {work.done}; the same call continues from {saver.checkpoint.path}"
-        ) from None
+        text = f"stopped after round {work.done}; the same call continues from {saver.checkpoint.path}"
+        raise KeyboardInterrupt(text) from None
     return work

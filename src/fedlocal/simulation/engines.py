@@ -88,9 +88,8 @@ def engine_name(
     elif run.average is not None and run.average.between_rounds:
         against = "its kernels keep no average"
     if against is None:
-        against = LinearEngine.reason_against(
-            run.problem, methods, run.plan, run.x0, run.together, asked=engine == "linear"
-        )
+        asked = engine == "linear"
+        against = LinearEngine.reason_against(run.problem, methods, run.plan, run.x0, run.together, asked)
     if engine == "linear" and against is not None:
         raise ValueError(f"{owner}: engine='linear' does not apply: {against}; use engine='auto' or 'jax'")
     return "linear" if against is None else "jax"
@@ -98,12 +97,7 @@ def engine_name(
 
 @partial(jax.jit, static_argnames="mesh")
 def _advance(
-    inputs: RunInputs,
-    state: RunState,
-    cohorts: jax.Array | np.ndarray | None,
-    first: int,
-    count: int,
-    mesh: Mesh | None = None,
+    inputs: RunInputs, state: RunState, cohorts: Any | None, first: int, count: int, mesh: Mesh | None = None
 ) -> RunState:
     """Run `count` rounds from round `first`. The count is an argument, so that one program serves every cut of a run."""
 

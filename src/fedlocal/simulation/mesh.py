@@ -1,7 +1,6 @@
 """The clients of a round over several devices, of one process or of many that JAX has connected.
 
-Every device holds the whole state and the whole problem and runs its part of a round's clients. The means are sums over
-devices, and each device then computes the server's step itself.
+Every device holds the whole state and problem, runs its part of the clients, and computes the server's step itself.
 """
 
 from collections.abc import Callable
@@ -31,10 +30,8 @@ def mesh_of(owner: str, mesh: Mesh | int | None) -> Mesh | None:
         raise TypeError(f"{owner}: mesh must be a jax.sharding.Mesh of one axis or a number of devices, got {mesh!r}")
     devices = jax.local_devices()
     if mesh > len(devices):
-        raise ValueError(
-            f"{owner}: mesh must be <= {len(devices)}, the devices of this process, got {mesh}; "
-            f"jax.config.update('jax_num_cpu_devices', {mesh}) before anything else makes so many of a CPU"
-        )
+        advice = f"jax.config.update('jax_num_cpu_devices', {mesh}) before anything else makes so many of a CPU"
+        raise ValueError(f"{owner}: mesh must be <= {len(devices)}, the devices of this process, got {mesh}; {advice}")
     return Mesh(np.array(devices[: checks.whole(owner, "mesh", mesh)]), ("clients",))
 
 
@@ -50,21 +47,14 @@ def leads(mesh: Mesh | None) -> bool:
 
 def replicate(mesh: Mesh, tree: Any) -> Any:
     """Put the arrays of a tree on every device of a mesh; every process must have them."""
-
-    def free(a: Any) -> Any:  # an array that JAX has bound to one device
-        return np.asarray(a) if getattr(a, "committed", False) else a
-
-    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, PartitionSpec()))(jax.tree.map(free, tree))
+    tree = jax.tree.map(lambda a: np.asarray(a) if getattr(a, "committed", False) else a, tree)  # bound to no device
+    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, PartitionSpec()))(tree)
 
 
 class OnMesh:
     """Runs rounds with the state on all devices; a process evaluates and saves its own copy of the state.
 
     Clocks differ between processes, so they agree on the smallest number of rounds that one of them wants.
-
-    Args:
-        mesh: the devices.
-        advance: a function of (state, rounds done, rounds wanted) that returns the state and how many rounds it ran.
     """
 
     def __init__(self, mesh: Mesh, advance: Callable[[Any, int, int], tuple[Any, int]]):
@@ -84,21 +74,17 @@ def spread_out(
 ) -> Any:
     """Call `run(shared, clients, places, weights, axis)` on every device, each with an equal part of the cohort.
 
-    Parts are made equal by padding: the last client again, with weight zero and the place `outside`. All that `run` returns must
-    be the same on all devices.
+    Parts are padded with the last client, of weight zero, at the place `outside`. All devices must return the same.
     """
     (axis,) = mesh.axis_names
     missing = -len(cohort) % mesh.size
     clients = jnp.pad(cohort, (0, missing), mode="edge")
     places = jnp.pad(cohort, (0, missing), constant_values=outside)
     whole, part = PartitionSpec(), PartitionSpec(axis)
-    return jax.shard_map(
-        partial(run, axis=axis),
-        mesh=mesh,
-        in_specs=(whole, part, part, part),
-        out_specs=whole,
-        check_vma=False,  # else every method would have to say which of its constants differ between devices
-    )(shared, clients, places, jnp.pad(weights, (0, missing)))
+    specs: dict[str, Any] = {"in_specs": (whole, part, part, part), "out_specs": whole}
+    # with check_vma, every method would have to say which of its constants differ between devices
+    mapped = jax.shard_map(partial(run, axis=axis), mesh=mesh, **specs, check_vma=False)
+    return mapped(shared, clients, places, jnp.pad(weights, (0, missing)))
 
 
 def smallest(mesh: Mesh, values: np.ndarray) -> np.ndarray:
@@ -116,9 +102,8 @@ def check_same_call(owner: str, mesh: Mesh, call: dict[str, Any]) -> None:
     differs = smallest(mesh, digests) != -smallest(mesh, -digests)
     if differs.any():
         name = list(call)[int(np.argmax(differs))]
-        raise ValueError(
-            f"{owner}: all processes of a mesh must make the same call; {name} differs, here it is {call[name]}"
-        )
+        text = f"all processes of a mesh must make the same call; {name} differs, here it is {call[name]}"
+        raise ValueError(f"{owner}: {text}")
 
 
 def everywhere(mesh: Mesh, tree: Any) -> Any:

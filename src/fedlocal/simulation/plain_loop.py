@@ -88,7 +88,8 @@ class PlainEngine:
         clients = self._clients(state, r)
         states, kept = [client.states for client in clients], [client.memory for client in clients]
         if self.shadows is not None and self.shadows.due(r):
-            self.shadows.record(r, _stacked(states), p)
+            rows = [jax.tree.map(lambda *a: np.stack(a), *each) for each in states]
+            self.shadows.record(r, jax.tree.map(lambda *a: np.stack(a, axis=1), *rows), p)  # (steps, clients, ...)
         messages = [serialization.from_bytes(serialization.to_bytes(c.message), c.message) for c in clients]
         mean_message = _mean(messages, p)
         server = method.update(state.server, mean_message, Round(r, len(cohort) / plan.num_clients))
@@ -136,12 +137,6 @@ def _states_one_by_one(step: Step, state: Client, steps: Any) -> tuple[Client, l
     for k in range(int(steps)):
         states.append(step(k, states[-1]))
     return states[-1], states
-
-
-def _stacked(states: list[list[Any]]) -> Any:
-    """Stack the states of each client, a list each, to arrays (steps, clients, ...)."""
-    rows = [jax.tree.map(lambda *a: np.stack(a), *each) for each in states]
-    return jax.tree.map(lambda *a: np.stack(a, axis=1), *rows)
 
 
 def _mean(trees: list[Any], p: np.ndarray) -> Any:

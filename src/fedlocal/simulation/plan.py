@@ -1,7 +1,4 @@
-"""Plan: the clients, local steps and minibatches of every round.
-
-All of it is a function of one integer seed, the round and the client, so every engine draws the same.
-"""
+"""Plan: the clients, local steps and minibatches of every round, which depend on seed, round and client alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,16 +21,7 @@ SMALL_CLIENT = 2**16  # examples
 
 @dataclass(frozen=True)
 class Sampling:
-    """The arguments of a run that say which clients and examples it takes, as the user gave them; `Plan.make` checks them.
-
-    Args:
-        local_steps: steps of a client in a round; one number, or one per client.
-        local_epochs: instead of `local_steps`: passes over the client's shuffled examples.
-        batch_size: examples per step; None takes the full local gradient.
-        clients_per_round: how many clients take part in a round; None means all.
-        weights: weights of the clients in the mean and in the loss.
-        seed: everything random is a function of this integer.
-    """
+    """The arguments of `simulate` that say which clients and examples a run takes; `Plan.make` checks them."""
 
     local_steps: int | Sequence[int] | None = None
     local_epochs: int | None = None
@@ -166,15 +154,11 @@ class Plan(eqx.Module):
         return Batch(client, rows, weights, None)
 
     def _shuffles(self, key: jax.Array, size: jax.Array) -> jax.Array:
-        """(E, n) a random order of the client's rows for each epoch; entries after its last row have no meaning.
-
-        Random numbers are ranked; the ranks themselves are the order. Small clients are ranked by comparing all pairs, which
-        processors do faster than they sort.
-        """
+        """(E, n) a random order of the client's rows for each epoch; entries after its last row have no meaning."""
         n = self.largest
         drawn = jax.random.bits(key, (self.epochs or 1, n), jnp.uint32)
         drawn = jnp.where(jnp.arange(n) < size, drawn, np.uint32(2**32 - 1))
-        if n > 512:
+        if n > 512:  # fewer are ranked by comparing all pairs, which processors do faster than they sort
             return jnp.argsort(drawn, axis=1).astype(jnp.int32)
         smaller = drawn[:, None, :] < drawn[:, :, None]
         earlier = (drawn[:, None, :] == drawn[:, :, None]) & np.tri(n, k=-1, dtype=bool)

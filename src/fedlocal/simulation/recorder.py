@@ -19,11 +19,7 @@ Row = dict[str, float]
 
 
 class Stopwatch:
-    """The time that a run has taken.
-
-    Args:
-        before: seconds that it took in earlier processes.
-    """
+    """The time that a run has taken, with the seconds that it took in earlier processes."""
 
     def __init__(self, before: float = 0.0):
         self.started = time.monotonic() - before
@@ -46,13 +42,7 @@ class Recorder:
 
     @classmethod
     def make(
-        cls,
-        owner: str,
-        problem: AbstractProblem,
-        method: LocalMethod,
-        plan: Plan,
-        metrics: Sequence[MetricLike],
-        x0: Params,
+        cls, owner: str, problem: AbstractProblem, method: LocalMethod, plan: Plan, metrics: Any, x0: Params
     ) -> "Recorder":
         """Check the metrics of a run, and count what its messages hold."""
         if not isinstance(metrics, Sequence):
@@ -63,7 +53,8 @@ class Recorder:
             if not isinstance(metric, Metric) and not callable(metric):
                 raise TypeError(f"{owner}: metrics must be metrics or functions of the parameters, got {metric!r}")
         weights = plan.client_weights()
-        up, down = (plan.clients_per_round * numbers for numbers in _numbers_sent(method, x0))
+        sent = jax.eval_shape(lambda x: (first_message(method, x), method.broadcast(method.init(x))), x0)
+        up, down = (plan.clients_per_round * sum(a.size for a in jax.tree.leaves(part)) for part in sent)
         return cls(owner, problem, tuple(metrics), weights, problem.loss_weights(weights), up, down)
 
     @property
@@ -79,18 +70,11 @@ class Recorder:
             for row, measured in zip(rows, columns, strict=True):
                 twice = sorted(set(measured) & set(row))
                 if twice:
-                    raise ValueError(
-                        f"{self.owner}: two metrics give the column {twice[0]!r}; give one of them another name"
-                    )
+                    text = f"two metrics give the column {twice[0]!r}; give one of them another name"
+                    raise ValueError(f"{self.owner}: {text}")
                 row |= measured
         for row, evaluation in zip(rows, evaluations, strict=True):
             row["numbers_up"] = evaluation.round * self.numbers_up
             row["numbers_down"] = evaluation.round * self.numbers_down
             row["seconds"] = stopwatch.seconds()
         return rows
-
-
-def _numbers_sent(method: LocalMethod, x0: Params) -> tuple[int, int]:
-    """Return how many numbers one client sends and receives in a round."""
-    up, down = jax.eval_shape(lambda x: (first_message(method, x), method.broadcast(method.init(x))), x0)
-    return sum(a.size for a in jax.tree.leaves(up)), sum(a.size for a in jax.tree.leaves(down))

@@ -55,8 +55,7 @@ def first_state(
     problem: AbstractProblem, method: LocalMethod, x0: Params, average: Average | None, discrepancy: bool
 ) -> RunState:
     """Return the state before round 0."""
-    server = method.init(x0)
-    clients = problem.num_clients
+    server, clients = method.init(x0), problem.num_clients
     memory = jax.tree.map(lambda a: jnp.broadcast_to(a, (clients, *jnp.shape(a))), method.init_memory(x0))
     running = None if average is None else Running(jax.tree.map(jnp.zeros_like, x0), jnp.zeros(()))
     zeros = {name: jnp.zeros(()) for name in message_fields(method, x0)} if discrepancy else None
@@ -68,10 +67,8 @@ def output(method: LocalMethod, state: RunState) -> Params:
     last = method.solution(state.server)
     if state.running is None:
         return last
-    weight = state.running.weight
-    return jax.tree.map(
-        lambda x, total: jnp.where(weight == 0, x, total / jnp.where(weight == 0, 1, weight)), last, state.running.total
-    )
+    total, weight = state.running
+    return jax.tree.map(lambda x, a: jnp.where(weight == 0, x, a / jnp.where(weight == 0, 1, weight)), last, total)
 
 
 def cohort_of(plan: Plan, cohorts: Any, r: jax.Array) -> jax.Array:
@@ -159,12 +156,7 @@ def run_cohort(
 
 
 def run_side_by_side(
-    shared: Shared,
-    axis: str | None,
-    cohort: jax.Array,
-    weights: jax.Array,
-    memories: Any,
-    running: Running | None,
+    shared: Shared, axis: str | None, cohort: jax.Array, weights: jax.Array, memories: Any, running: Running | None
 ) -> tuple[Any, Any, Running | None]:
     """Run these clients as one vectorised program. Return their messages, what they keep, and the running average."""
     (problem, method, plan, average, total_steps), _, sent, r = shared
@@ -182,9 +174,8 @@ def run_side_by_side(
         moved = vmap(partial(one_step, k))(cohort, draws, states)
         if average is not None and running is not None and not average.between_rounds:
             point = method.primal(_over_devices(mean(moved if average.after_step else states, weights), axis))
-            t = r * plan.most_steps + k
-            keep, gain = average.keep_and_gain(t, total_steps, jax.random.key(plan.seed))
-            running = running.add(point, keep, gain)
+            factors = average.keep_and_gain(r * plan.most_steps + k, total_steps, jax.random.key(plan.seed))
+            running = running.add(point, *factors)
         return moved, running
 
     last = plan.most_steps if plan.equal_steps else jnp.max(plan.steps[cohort])

@@ -63,10 +63,8 @@ class Run:
         plan = Plan.make(problem, sampling, owner)
         rule = average_named(owner, average)
         if rule is not None and not rule.between_rounds and not plan.equal_steps:
-            raise ValueError(
-                f"{owner}: average needs the same number of local steps on every client; give local_steps=K "
-                "or average='rounds'"
-            )
+            needed = "the same number of local steps on every client; give local_steps=K or average='rounds'"
+            raise ValueError(f"{owner}: average needs {needed}")
         x0 = _starting_point(owner, problem, x0, sampling.seed)
         check_method(method, x0, owner)
         method.check_start(x0)

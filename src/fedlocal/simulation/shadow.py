@@ -103,15 +103,14 @@ class ShadowRecorder:
         """Check that the shadow fits the run."""
         checks.instance(owner, "shadow", shadow, Shadow)
         if not plan.equal_steps:
-            raise ValueError(
-                f"{owner}: shadow needs the same number of local steps on every client; give local_steps=K"
-            )
+            needed = "the same number of local steps on every client; give local_steps=K"
+            raise ValueError(f"{owner}: shadow needs {needed}")
         with jax.enable_x64(True):
             weights = plan.client_weights()
             loss_weights = jnp.asarray(problem.loss_weights(weights))
             mean_loss = MeanLoss(problem, loss_weights, smooth_part_of(problem, weights))
-        given = {name: getattr(shadow, name) for name in ("solution", "optimum", "strong_convexity")}
-        given = {name: value for name, value in given.items() if value is not None}
+        names = ("solution", "optimum", "strong_convexity")
+        given = {name: getattr(shadow, name) for name in names if getattr(shadow, name) is not None}
         known = jax.tree.map(partial(np.asarray, dtype=np.float64), given)
         if "solution" in known:
             check_shapes(owner, "shadow.solution", problem, known["solution"])
@@ -182,13 +181,7 @@ class MeanLoss(eqx.Module):
 
 @partial(jax.jit, static_argnames="iterate")
 def _states(
-    problem: AbstractProblem,
-    method: LocalMethod,
-    plan: Plan,
-    state: RunState,
-    cohort: jax.Array,
-    r: jax.Array | int,
-    iterate: Iterate,
+    problem: AbstractProblem, method: LocalMethod, plan: Plan, state: RunState, cohort: Any, r: int, iterate: Iterate
 ) -> Client:
     """Return the states (steps + 1, clients, ...) that the clients of round r go through."""
     sent = method.broadcast(state.server)
@@ -246,11 +239,7 @@ def client_vectors(method: LocalMethod, states: Client, points: Params) -> dict[
 
 
 def _accelerated(
-    accelerated: Acceleration,
-    mean_loss: MeanLoss,
-    known: dict[str, Any],
-    vectors: dict[str, Params],
-    weights: jax.Array,
+    accelerated: Acceleration, mean_loss: MeanLoss, known: dict[str, Any], vectors: dict[str, Any], weights: jax.Array
 ) -> dict[str, jax.Array]:
     """Return the columns that the analyses of FedAc need besides."""
     mean = partial(_mean, weights)

@@ -142,12 +142,12 @@ def _gap_or_reason(
         try:
             jax.eval_shape(part.array_conjugate, x[name])
         except (TypeError, NotImplementedError) as error:
-            return (
-                None,
-                f"{error}, which a gap needs: write array_conjugate; with l2 > 0 the prox of the weights is enough",
-            )
+            advice = "write array_conjugate; with l2 > 0 the prox of the weights is enough"
+            return None, f"{error}, which a gap needs: {advice}"
     if "intercept" in x and "intercept" not in held:
-        x = {**x, "intercept": jnp.asarray(_best_intercept(cast(ExampleMean, smooth), x))}
+        slope_fn, start = partial(_intercept_slope, cast(ExampleMean, smooth), x), float(x["intercept"])
+        best = best_intercept(lambda at: InterceptSlope(*map(float, slope_fn(jnp.asarray(at)))), start)
+        x = {**x, "intercept": jnp.asarray(best)}
     bound, gauges = _lower_bound(smooth, psi, x)
     for part, gauge in zip((psi_of[name] for name in held), gauges, strict=True):
         if not np.isfinite(gauge):
@@ -215,11 +215,6 @@ def _conjugate(psi: Regularizer, l2: Scalar | None, y: jax.Array) -> jax.Array:
         return psi.array_conjugate(y)
     z = psi.array_prox(y / l2, 1 / l2)
     return jnp.sum(y * z) - psi.array_value(z) - l2 / 2 * jnp.sum(z**2)
-
-
-def _best_intercept(mean: ExampleMean, x: Params) -> float:
-    slope_fn = partial(_intercept_slope, mean, x)
-    return best_intercept(lambda at: InterceptSlope(*map(float, slope_fn(jnp.asarray(at)))), float(x["intercept"]))
 
 
 @jax.jit

@@ -110,9 +110,8 @@ def _iteration(objective: Objective, s: FistaState) -> FistaState:
     short = jnp.sqrt(length2) <= SHORT * jnp.maximum(1, optax.tree.norm(x))
     bent = s.step_size * curvature > length2
     accepted = short | (~bent & below)
-    shrunk = jnp.where(
-        bent, jnp.clip(0.98 * length2 / curvature, 0.1 * s.step_size, 0.95 * s.step_size), s.step_size / 2
-    )
+    seen = jnp.clip(0.98 * length2 / curvature, 0.1 * s.step_size, 0.95 * s.step_size)
+    shrunk = jnp.where(bent, seen, s.step_size / 2)
 
     def accept() -> FistaState:
         forward = optax.tree.sub(x, s.x)

@@ -92,9 +92,8 @@ class Dense(SmoothPart):
 
         outputs = self.problem.output_shape()
         scores = self.features @ x["weights"].reshape(-1, *outputs)
-        value, u = jax.value_and_grad(mean_loss)(
-            scores + scales["intercept"] * x["intercept"] if self.problem.intercept else scores
-        )
+        scores = scores + scales["intercept"] * x["intercept"] if self.problem.intercept else scores
+        value, u = jax.value_and_grad(mean_loss)(scores)
         g = {"weights": (u.T @ self.features).T.reshape(x["weights"].shape)}
         if self.problem.intercept:
             g["intercept"] = scales["intercept"] * jnp.sum(u, axis=0)

@@ -51,14 +51,9 @@ def minimize_lbfgs(
     gradient_tolerance: float,
     callback: Callable[[Any], None] | None = None,
 ) -> tuple[np.ndarray, int]:
-    """Minimise a smooth function by SciPy's L-BFGS-B; return the point and the iterations.
+    """Minimise a smooth function by SciPy's L-BFGS-B, until no number of its gradient is larger than the tolerance.
 
-    Args:
-        value_and_gradient: the function and its gradient at a vector.
-        start: where to begin.
-        max_iterations: at most.
-        gradient_tolerance: the largest number of a gradient at which to stop.
-        callback: called by SciPy with `intermediate_result` after each iteration.
+    Return the point and the iterations. SciPy calls `callback` with `intermediate_result` after each iteration.
     """
     options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations + 20, "maxcor": MEMORY, "maxls": 40}
     options |= {"ftol": 0.0, "gtol": gradient_tolerance}

@@ -17,13 +17,7 @@ from fedlocal.problems.smooth_part import SmoothPart, client_weights, point, smo
 from fedlocal.problems.views import only
 from fedlocal.regularizers.l1 import L1
 from fedlocal.solvers.certificates import Certificate, certify, held_parts
-from fedlocal.solvers.coordinates import (
-    Coordinates,
-    FeatureMoments,
-    Objective,
-    fitting_coordinates,
-    sizes_and_offset,
-)
+from fedlocal.solvers.coordinates import Coordinates, FeatureMoments, Objective, fitting_coordinates, sizes_and_offset
 from fedlocal.solvers.fista import accelerated
 from fedlocal.solvers.gathered import feature_matrix, fits, gather, gather_features, worth_gathering
 from fedlocal.solvers.lbfgs import minimize_smooth
@@ -172,12 +166,9 @@ class _ReferenceSolver:
             allowed = 2 * float(objective.allowed(z, self.tolerance / 2))
         converged = found.kkt_residual <= allowed
         if not converged:
-            warnings.warn(
-                f"{self.owner}: KKT residual {found.kkt_residual:.3g} after {iterations} iterations, {allowed:.3g} asked for; "
-                "try more max_iterations, a larger tolerance, or features of similar size",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            got = f"KKT residual {found.kkt_residual:.3g} after {iterations} iterations, {allowed:.3g} asked for"
+            advice = "try more max_iterations, a larger tolerance, or features of similar size"
+            warnings.warn(f"{self.owner}: {got}; {advice}", ConvergenceWarning, stacklevel=3)
         return Solution(x, found.objective, found, iterations, converged, solver)
 
     def _objective(self, psi: Regularizer, x: Params) -> Objective:
@@ -263,14 +254,12 @@ def _norm(part: Regularizer, other: Regularizer, a: jax.Array) -> Regularizer | 
         return None
     name, part, other = type(part).__name__, part.without_squares(), other.without_squares()
     probe = jax.random.normal(jax.random.key(0), jnp.shape(a), float)
-    value, double, stronger = (
-        float(psi.array_value(x)) for psi, x in ((part, probe), (part, -2 * probe), (other, probe))
-    )
+    pairs = (part, probe), (part, -2 * probe), (other, probe)
+    value, double, stronger = (float(psi.array_value(x)) for psi, x in pairs)
     is_norm = 0 < value < np.inf and np.allclose([double, stronger], 2 * value, rtol=1e-9, atol=0)
     # a norm has a dual norm: the gauge is finite everywhere, and zero at zero only
     if not is_norm or not 0 < float(part.array_gauge(probe)) < np.inf:
-        raise TypeError(
-            f"zero_strength: {name} does not make weights zero from a strength on; norms times the strength do (L1, GroupL1, "
-            "L2Norm, LInf, Lp, Nuclear), and ElasticNet with the strength as l1"
-        )
+        norms = "(L1, GroupL1, L2Norm, LInf, Lp, Nuclear), and ElasticNet with the strength as l1"
+        text = f"{name} does not make weights zero from a strength on; norms times the strength do {norms}"
+        raise TypeError(f"zero_strength: {text}")
     return part

@@ -141,7 +141,9 @@ def test_empty_cells_in_own_units_are_refused_with_what_would_work(wards: list[P
         )
 
 
-@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("npz", "parquet")), "libsvm"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("npz", "parquet")), "libsvm"]
+)
 def test_files_of_every_kind_are_standardised_and_the_program_runs(tmp_path: Path, kind: str):
     frame = ward(np.random.default_rng(0), empty=kind != "libsvm")
     X, y = frame.drop(columns="ill").to_numpy(), frame["ill"].to_numpy()

@@ -1,10 +1,8 @@
 """Fused kernels for linear models: a local step costs the non-zeros of its examples, not the dimension.
 
-Every smooth method here is an affine recurrence (`fedlocal.core.Affine`): S <- A S - b g with a gradient g that touches only the
-non-zeros of the examples. The linear part is kept aside: S = A^k U, so that a step changes U in those places alone. Dual
-averaging with a separable regulariser sees each coordinate of the primal point as a function of the dual one; in mirror descent
-a coordinate without gradient follows a closed form, and is taken there when an example next needs it. Runs with different
-numbers (the cells of a sweep) walk side by side over the same examples.
+Every smooth method here is an affine recurrence (`fedlocal.core.Affine`): S <- A S - b g with a gradient g that touches
+only the non-zeros of the examples. The linear part is kept aside: S = A^k U, so that a step changes U in these alone.
+README.md explains proximal maps, lanes and threads.
 """
 
 import os
@@ -60,9 +58,9 @@ class LinearEngine:
         starts, sizes = problem.starts().astype(np.uint32), problem.sizes().astype(np.uint32)
         self.clients = starts, sizes, np.asarray(plan.steps, np.int64)
         per_round = plan.clients_per_round * plan.most_steps * (plan.batch_size or 1)
-        self.draws_itself = plan.batch_size is None or (
-            plan.epochs is None and plan.largest <= SMALL_CLIENT and _makes_the_bits_of_jax(_random_settings())
-        )
+        settings = jax.config.jax_threefry_partitionable, jax.config.jax_default_prng_impl  # pyright: ignore
+        small = plan.epochs is None and plan.largest <= SMALL_CLIENT
+        self.draws_itself = plan.batch_size is None or (small and _makes_the_bits_of_jax(settings))
         self.drawn: tuple[Any, ...] = ()  # what JAX drew last: the first of its rounds, rows, weights
         few = max(1, min(COHORT_BLOCK, DRAWS_AT_ONCE // per_round))
         self.rounds_at_once = COHORT_BLOCK if self.draws_itself else few
@@ -205,9 +203,8 @@ class LinearEngine:
             drawn = self.drawn[1][begin : begin + count]
             shares = self.drawn[2][begin : begin + count]
         clients = np.array(cohorts[place : place + count], np.uint32, order="C")
-        return ClientSchedule(
-            drawn, shares, clients, weights, *self.clients, np.uint32(self.plan.seed), np.uint32(first)
-        )
+        seed, begins = np.uint32(self.plan.seed), np.uint32(first)
+        return ClientSchedule(drawn, shares, clients, weights, *self.clients, seed, begins)
 
     def _fill(self, a: Any) -> np.ndarray:
         """One entry per lane: lanes without a run of their own repeat the first."""
@@ -275,10 +272,6 @@ def _makes_the_bits_of_jax(settings: tuple[Any, ...]) -> bool:
     draw_rows(round_key(np.uint32(3), np.uint32(5)), np.uint32(2), np.uint32(0), np.uint32(1000), rows, 0, 7)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), 5), 2)
     return bool(np.array_equal(np.asarray(jax.random.bits(key, (7,), jnp.uint32)) % 1000, rows))
-
-
-def _random_settings() -> tuple[Any, ...]:
-    return jax.config.jax_threefry_partitionable, jax.config.jax_default_prng_impl  # pyright: ignore
 
 
 @jax.jit

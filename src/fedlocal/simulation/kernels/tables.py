@@ -166,8 +166,6 @@ def _server(forms: Sequence[Affine]) -> dict[str, np.ndarray]:
 
 def _proximal(form: Affine) -> tuple[Any, Any, Separable]:
     """The step sizes of clients and server by which psi is weighed, and psi; all zero where there is none."""
-    return (
-        (0.0, 0.0, Separable())
-        if form.proximal is None
-        else (form.proximal.step, form.proximal.server_step, form.proximal.psi)
-    )
+    if form.proximal is None:
+        return 0.0, 0.0, Separable()
+    return form.proximal.step, form.proximal.server_step, form.proximal.psi

@@ -115,11 +115,8 @@ def by_cell(cells: Sequence[int], stacked: Any) -> dict[int, Any]:
 
 
 def _stands_alone(run: Run, batch: CellBatch) -> bool:
-    """Return True if the program is plain XLA.
-
-    What a program calls out to (LAPACK for singular values, callbacks to Python) waits for XLA's own threads, and two programs
-    that do so at the same time may wait for each other forever.
-    """
+    """Return True if the program is plain XLA: what others call (LAPACK for singular values, callbacks to Python) waits
+    for XLA's own threads, and two programs that do so at the same time may wait for each other forever."""
     program = _advance_cells.lower(*_arguments(run, batch, 0, 0)).as_text()
     return "custom_call" not in program and "fft" not in program
 

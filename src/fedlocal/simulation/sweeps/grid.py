@@ -64,12 +64,10 @@ def groups_of(methods: list[LocalMethod]) -> list[list[int]]:
     for i, method in enumerate(methods):
         leaves, structure = jax.tree.flatten(method)
         kind = (structure, [np.shape(leaf) for leaf in leaves])
-        for other, members in groups:
-            if other == kind:
-                members.append(i)
-                break
-        else:
-            groups.append((kind, [i]))
+        members = next((members for other, members in groups if other == kind), None)
+        if members is None:
+            groups.append((kind, members := []))
+        members.append(i)
     return [members for _, members in groups]
 
 

@@ -112,13 +112,6 @@ def _result(
     for group, states in zip(last.groups, last.states(), strict=True):
         stacked = stack(list(group.methods.values()), optax.tree.dtype(group.run.x0, "promote"))
         found |= by_cell(list(group.methods), (states.server, jax.device_get(outputs(stacked, states))))
-    return SweepResult(
-        cells=table.assign(diverged=diverged),
-        history=history,
-        methods=methods,
-        points=[found[i][1] for i in range(len(methods))],
-        servers=[found[i][0] for i in range(len(methods))],
-        problem=problem,
-        plan=last.groups[0].run.plan,
-        provenance=origin,
-    )
+    servers, points = ([found[i][part] for i in range(len(methods))] for part in (0, 1))
+    cells, plan = table.assign(diverged=diverged), last.groups[0].run.plan
+    return SweepResult(cells, history, methods, points, servers, problem, plan, origin)

@@ -13,10 +13,8 @@ from fedlocal.solvers.newton.iteration import prox_newton
 from fedlocal.solvers.newton.local_method import NEWTON, FitOptions, local_rounds
 from fedlocal.solvers.newton.penalties import penalty_of
 from fedlocal.solvers.newton.separation import no_finite_optimum
-from fedlocal.solvers.newton.stopping import Callback, FitResult, PenalizedSums, StoppingRule
+from fedlocal.solvers.newton.stopping import Callback, FitResult, PenalizedSums, Start, StoppingRule
 from fedlocal.solvers.newton.weighted_sums import WeightedSums
-
-Start = tuple[np.ndarray, np.ndarray]  # weights (d, outputs) and intercepts (outputs,)
 
 
 @dataclass
@@ -42,18 +40,8 @@ class FittingProblem:
         standardize: bool,
         tol: float,
     ) -> "FittingProblem":
-        """Collect examples.
-
-        Args:
-            features: (n, d) array or CSR matrix.
-            targets: (n,) in the form that the loss takes.
-            weights: (n,) of the examples; they sum to one.
-            sites: (n,) number of each example's site.
-            loss: of a score.
-            intercept: True if the model has an intercept, which is never penalised.
-            standardize: True if columns are scaled by means and variances over all sites first.
-            tol: see `StoppingRule`.
-        """
+        """Collect examples: features (n, d), an array or a CSR matrix; targets (n,) as the loss takes them; weights
+        (n,) that sum to one; numbers (n,) of sites. `standardize` first scales columns by moments over all sites."""
         scaling = None
         if standardize:
             each = [Moments.of(features[sites == m], at_least=1) for m in np.unique(sites)]
@@ -84,14 +72,7 @@ class FittingProblem:
         return (x, b) if self.scaling is None else self.scaling.unscale(x, b, centred=self._centred)
 
     def fit(self, psi: Regularizer | Separable, start: Start, options: FitOptions, callback: Callback) -> FitResult:
-        """Minimise the loss plus psi.
-
-        Args:
-            psi: the penalty of the weights.
-            start: weights (d, outputs) and intercepts (outputs,) to begin with.
-            options: how the fit is done.
-            callback: called with the phase, the certificate and the weights at each evaluation.
-        """
+        """Minimise the loss plus psi; each evaluation calls back with its phase, its certificate and the weights."""
         task = PenalizedSums(self.sums, penalty_of(psi, self.shape), self.rule, callback)
         if options.method != NEWTON and isinstance(psi, Regularizer):
             fit = local_rounds(task, self.sites, psi, self.shape, start, options)
@@ -103,10 +84,7 @@ class FittingProblem:
     def zero_strength(self, norm: Regularizer | Separable) -> float:
         """Return the smallest strength at which strength * norm leaves no weights: the gauge of the gradient without weights.
 
-        As `solvers.zero_strength`, in NumPy and with the sums that sites send.
-
-        Args:
-            norm: a norm of strength one, or one of weights that have to be positive.
+        As `solvers.zero_strength`, in NumPy and with the sums that sites send. `norm` may be one of positive weights.
         """
         slopes = self.sums.weighted_slopes(self.sums.scores_without_weights())
         return penalty_of(norm, self.shape).gauge(-self.sums.gradient(slopes))

@@ -14,7 +14,7 @@ from fedlocal.losses import ScoreLoss
 from fedlocal.methods.table import ROWS, MethodArguments, method_row
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.simulation.single_run import simulate
-from fedlocal.solvers.newton.stopping import FitResult, PenalizedSums
+from fedlocal.solvers.newton.stopping import FitResult, PenalizedSums, Start
 from fedlocal.solvers.newton.weighted_sums import WeightedSums
 from fedlocal.util.linalg import krylov_top
 
@@ -66,22 +66,11 @@ class FitOptions:
 
 
 def local_rounds(
-    task: PenalizedSums,
-    sites: np.ndarray,
-    regularizer: Regularizer,
-    shape: tuple[int, ...],
-    start: tuple[np.ndarray, np.ndarray],
-    options: FitOptions,
+    task: PenalizedSums, sites: np.ndarray, psi: Regularizer, shape: tuple[int, ...], start: Start, options: FitOptions
 ) -> FitResult:
     """Run rounds of a local method until the certificate is good enough or the rounds are used up.
 
-    Args:
-        task: the examples of all sites with the penalty, and when to stop; its callback is told every evaluation.
-        sites: (n,) number of each example's site.
-        regularizer: psi of the weights.
-        shape: of the weights, as the regulariser sees them.
-        start: weights (d, outputs) and intercepts (outputs,).
-        options: the method and its settings.
+    `sites` has the number (n,) of each example's site; `shape` is that of the weights, as the regulariser sees them.
     """
     sums = task.sums
     last = task.fit_at(*start, 0)
@@ -101,10 +90,10 @@ def local_rounds(
     scale = sums.weights * (sizes / share)[sites]  # of a loss in the mean over its site's examples
     with jax.enable_x64(True):
         data = FederatedData((sums.features[order], sums.targets[order], scale[order]), np.cumsum(sizes) - sizes, sizes)
-        l2 = float(regularizer.strong_convexity()) if options.method in SMOOTH else 0.0
+        l2 = float(psi.strong_convexity()) if options.method in SMOOTH else 0.0
         row, smoothness = method_row("local_rounds", options.method), _smoothness(sums, sites, scale / sizes[sites])
         client = options.client_step_size or row.largest_step_size(smoothness + l2)
-        given: dict[str, Any] = {"local_steps": options.steps, "strong_convexity": l2, "regularizer": regularizer}
+        given: dict[str, Any] = {"local_steps": options.steps, "strong_convexity": l2, "regularizer": psi}
         method = row.make(MethodArguments(client, options.server_step_size or 1.0, **given))
         x0 = {"weights": jnp.asarray(start[0].reshape(shape))}
         x0 |= {"intercept": jnp.asarray(start[1])} if sums.intercept else {}

@@ -56,10 +56,7 @@ def _probabilities_of_others(sums: WeightedSums, scores: np.ndarray) -> np.ndarr
 
 
 def _part_without(sums: WeightedSums, pairs: np.ndarray, x: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The part of a direction that changes no margin of these pairs of example and class.
-
-    The sites send second moments of the vectors whose products with the weights are these margins.
-    """
+    """The part of a direction that changes no margin of these pairs of example and class; sites send second moments."""
     columns = _with_ones(sums.features) if sums.intercept else sums.features
     size = np.asarray(abs(columns).T @ sums.weights)
     size = np.repeat(np.where(size > 0, size, 1.0)[:, None], len(b), axis=1).ravel(order="F")  # output by output

@@ -12,6 +12,7 @@ from fedlocal.solvers.newton.weighted_sums import SMALLEST, WeightedSums, norm
 
 LEAST = 1e-3  # of the loss without weights, below which a gap has few digits
 Callback = Callable[[str, Certificate, np.ndarray], None]  # phase, certificate, weights
+Start = tuple[np.ndarray, np.ndarray]  # weights (d, outputs) and intercepts (outputs,)
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """WeightedSums: the examples of all sites with their weights, and the sums over them that the sites send.
 
-Every quantity here is a weighted sum over examples, so each site computes its own part and the server adds them up; the
-simulation adds over all rows at once, which is the same.
+Each site computes its own part of a sum, and the server adds these up; here all rows are added up at once.
 """
 
 from dataclasses import dataclass, field
