@@ -1,8 +1,8 @@
 """All tests run in float64 unless they say otherwise; what one process has compiled the others need not compile again.
 
-Most programs of tests are small and take longer to compile than to run, so XLA is told not to optimise them much, in the processes
-that tests start, too. Tests whose programs run for long are marked `optimised`; `make thorough` sets JAX_DISABLE_MOST_OPTIMIZATIONS=0,
-which compiles all of them as for users.
+Most programs of tests are small and take longer to compile than to run, so XLA is told not to optimise them much, also in the
+processes that tests start. Tests whose programs run for long are marked `optimised`; `make thorough` sets
+JAX_DISABLE_MOST_OPTIMIZATIONS=0, which compiles all of them as for users.
 """
 
 import os

@@ -96,6 +96,9 @@ class LeastSquares(SquaresProblem):
 
     feature_axes = 1
 
+    def __init__(self, data: FederatedData, intercept: bool = True, l2: Scalar = 0.0):
+        super().__init__(data, intercept, l2)
+
 
 class MatrixSensing(SquaresProblem):
     r"""F_m(X) = mean_i (<A_i, X> + x0 - b_i)^2 for matrices A_i.
@@ -108,6 +111,9 @@ class MatrixSensing(SquaresProblem):
     """
 
     feature_axes = 2
+
+    def __init__(self, data: FederatedData, intercept: bool = True, l2: Scalar = 0.0):
+        super().__init__(data, intercept, l2)
 
 
 class Logistic(LinearProblem):
