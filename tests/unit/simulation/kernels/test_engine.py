@@ -760,8 +760,9 @@ def test_a_sweep_says_why_too_and_one_bad_cell_is_enough():
 @pytest.mark.parametrize(
     ("storage", "width", "batch_size", "engine"),
     [
-        ("sparse", 20, 50, "linear"),
-        ("sparse", 20, None, "linear"),
+        ("sparse", 20, 50, "jax"),  # a round of 900 numbers
+        ("sparse", 512, 50, "linear"),
+        ("sparse", 512, None, "linear"),
         ("dense", 511, 1, "jax"),
         ("dense", 512, 1, "linear"),
         ("dense", 512, 4, "linear"),
@@ -770,7 +771,7 @@ def test_a_sweep_says_why_too_and_one_bad_cell_is_enough():
     ],
 )
 def test_what_auto_takes(storage: str, width: int, batch_size: int | None, engine: str):
-    """On dense features, only where it is faster."""
+    """Not for short rounds, and on dense features only where it is faster."""
     some = problem("squares", storage=storage, shape=(108, width))
     result = fl.simulate(some, METHODS["fed_ac_one"], rounds=0, local_steps=2, batch_size=batch_size)
     assert result.provenance["configuration"]["engine"] == engine
@@ -904,5 +905,6 @@ def test_dual_averaging_in_float32_is_the_same_however_it_is_cut():
 
 def test_provenance_names_the_engines_of_all_groups_of_a_sweep():
     grid = {"regularizer": [GroupL1(0.1), L1(0.1)]}
-    result = fl.sweep(problem(intercept=False), FedDualAvg(0.1), grid, rounds=1, local_steps=2, batch_size=1)
+    wide = problem(intercept=False, shape=(108, 512))
+    result = fl.sweep(wide, FedDualAvg(0.1), grid, rounds=1, local_steps=2, batch_size=1)
     assert result.provenance["configuration"]["engine"] == "jax, linear"
