@@ -29,8 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if PROGRAMS not in os.environ:
         programs = tempfile.TemporaryDirectory(prefix="fedlocal-tests-")
         config.add_cleanup(programs.cleanup)
-        config.add_cleanup(lambda: os.environ.pop(PROGRAMS))
-        os.environ[PROGRAMS] = programs.name
+        environment = pytest.MonkeyPatch()
+        environment.setenv(PROGRAMS, programs.name)
+        config.add_cleanup(environment.undo)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
     jax.config.update("jax_compilation_cache_dir", os.environ[PROGRAMS])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
