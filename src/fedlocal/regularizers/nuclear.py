@@ -71,7 +71,7 @@ def _finite(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A matrix, or zeros where it is not finite, and which it is: LAPACK prints complaints about what it cannot decompose."""
     if x.ndim != 2:
         got = f"got an array of shape {x.shape}; name the matrix with Blocks"
-        raise ValueError(f"Nuclear, NuclearBall: act on matrices, {got}")
+        raise ValueError(f"the nuclear norm (Nuclear, NuclearBall) is of matrices, {got}")
     finite = jnp.all(jnp.isfinite(x))
     return jnp.where(finite, x, 0), finite
 

@@ -29,7 +29,7 @@ class Repetitions:
     def __init__(self, coordinator: Coordinator):
         self.coordinator, self.keeps_start = coordinator, _keeps_start(coordinator)
         # a state that sites were asked at: its hash, and how far the run had come, the sum of its states' largest changes
-        self._present = ("", 0.0)
+        self._state, self._travelled = "", 0.0
         self._answers: dict[str, dict[str, tuple[str, float]]] = {}  # of each site, with the state that each was to
         self._arrays: dict[str, np.ndarray] = {}
 
@@ -37,13 +37,15 @@ class Repetitions:
         """Take the coordinator's present state as the one that sites are asked at."""
         arrays, before = self.coordinator.payload.arrays, self._arrays
         moves = [float(np.max(np.abs(a - before[name]), initial=0.0)) for name, a in arrays.items() if before]
-        self._present, self._arrays = (state_of(arrays), self._present[1] + max(moves, default=0)), arrays
+        self._state, self._arrays = state_of(arrays), arrays
+        self._travelled += max(moves, default=0)
 
     def is_repeated(self, site: str, answer: dict[str, np.ndarray]) -> bool:
         """Return True if the site gave this answer before to a state that is not close to the present one."""
-        state, travelled = self._answers.setdefault(site, {}).setdefault(state_of(answer), self._present)
+        now = (self._state, self._travelled)
+        state, travelled = self._answers.setdefault(site, {}).setdefault(state_of(answer), now)
         size = 1 + max(float(np.max(np.abs(a), initial=0.0)) for a in self._arrays.values())
-        return state != self._present[0] and self._present[1] - travelled > CLOSE * size
+        return state != self._state and self._travelled - travelled > CLOSE * size
 
     def are_impossible(self, steps: int) -> bool:
         """Return True if no honest client repeats itself after so many local steps from different states."""

@@ -61,4 +61,5 @@ class Schedule:
         """Return what a client does in round r; `largest` is the number of examples of the largest site."""
         steps = None if self.local_steps is None else self.local_steps[client]
         most = None if self.local_epochs is None else largest
-        return RoundSettings(r, client, self.seed, self.weights, steps, self.local_epochs, self.batch_size, most)
+        work = {"local_steps": steps, "local_epochs": self.local_epochs, "batch_size": self.batch_size}
+        return RoundSettings(r, client, self.seed, self.weights, **work, largest=most)
