@@ -6,6 +6,7 @@ JAX_DISABLE_MOST_OPTIMIZATIONS=0, which compiles all of them as for users.
 """
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -18,6 +19,11 @@ import pytest  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 PROGRAMS = "JAX_COMPILATION_CACHE_DIR"
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # in the background of a shell; processes of tests would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

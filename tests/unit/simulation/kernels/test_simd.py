@@ -1,5 +1,6 @@
 """Vectors of lanes in compiled loops against the same arithmetic in NumPy."""
 
+import math
 from typing import Any
 
 import numba
@@ -62,7 +63,7 @@ def test_exp_is_clipped_and_does_not_overflow(dtype: Any):
 
 def test_exp_and_log1p_of_one_lane_are_those_of_the_library():
     x = np.random.default_rng(0).uniform(0, 1, 64)
-    np.testing.assert_array_equal(through(exps, x, ONE), [np.exp(a) for a in x])
+    np.testing.assert_array_equal(through(exps, x, ONE), [math.exp(a) for a in x])
     np.testing.assert_allclose(through(log1ps, x, ONE), np.log1p(x), rtol=3e-16)
 
 
