@@ -34,6 +34,7 @@ from fedlocal.regularizers import (
     TotalVariation,
     Zero,
 )
+from unit.one_program import for_each
 
 SHAPE = (3, 2)  # of the weights: a matrix, so that the nuclear norm has something to do
 CHAINS = (TotalVariation, Monotone)  # for these the weights are a vector
@@ -130,20 +131,6 @@ def params(psi: Regularizer, flat: Any) -> Params:
 
 def flat(x: Params) -> jax.Array:
     return jnp.concatenate([jnp.ravel(x["weights"]), jnp.ravel(x["intercept"])])
-
-
-def for_each(fn: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """fn(psi, ...) of every regulariser of a table in one program, by name; an argument that is a table has one for each."""
-
-    @jax.jit
-    def program(psis: dict[str, Regularizer], arguments: list[dict[str, Any]]) -> dict[str, Any]:
-        return {name: fn(psi, *(table[name] for table in arguments)) for name, psi in psis.items()}
-
-    def call(psis: dict[str, Regularizer], *arguments: Any) -> dict[str, Any]:
-        tables = [{name: a[name] if isinstance(a, dict) else a for name in psis} for a in arguments]
-        return jax.device_get(program(psis, tables))
-
-    return call
 
 
 proxes = for_each(lambda psi, x, t: flat(psi.prox(params(psi, x), t)))

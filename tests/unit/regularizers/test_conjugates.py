@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 
 from fedlocal.regularizers import L1, Blocks, Box, ElasticNet, SquaredL2, TotalVariation
+from unit.one_program import for_each
 from unit.regularizers.regularizer_cases import (
     ALONE,
     CASES,
@@ -20,7 +21,6 @@ from unit.regularizers.regularizer_cases import (
     conjugates,
     draw,
     few,
-    for_each,
     gauges,
     over,
     params,

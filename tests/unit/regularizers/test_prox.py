@@ -13,6 +13,7 @@ from hypothesis import given
 
 from fedlocal.core import Regularizer
 from fedlocal.regularizers import L1, Blocks, Box, L1Ball, L2Norm, LInf, Lp, Zero
+from unit.one_program import for_each
 from unit.regularizers.prox_references import reference, spectral_ball
 from unit.regularizers.regularizer_cases import (
     ALONE,
@@ -24,7 +25,6 @@ from unit.regularizers.regularizer_cases import (
     SIGNS,
     draw,
     few,
-    for_each,
     gauges,
     over,
     params,
