@@ -31,18 +31,13 @@ CHOSEN = [row if row in USUAL else pytest.param(*row, marks=pytest.mark.thorough
 
 
 @cache
-def shared_problem() -> fl.problems.MatrixSensing:
-    return federation()
-
-
-@cache
 def shared_rounds(sampling: str) -> list:
-    return rounds_of(shared_problem(), 5, seed=3, **SAMPLING[sampling])
+    return rounds_of(federation(), 5, seed=3, **SAMPLING[sampling])
 
 
 @pytest.mark.parametrize(("name", "sampling"), CHOSEN)
 def test_agrees_with_the_transcript(name: str, sampling: str):
-    case, problem, x0 = ROWS[name], shared_problem(), start(ROWS[name].positive)
+    case, problem, x0 = ROWS[name], federation(), start(ROWS[name].positive)
     points: list[dict] = []
     result = fl.simulate(
         problem,
@@ -71,7 +66,7 @@ def test_agrees_with_the_transcript(name: str, sampling: str):
     ],
 )
 def test_simulate_equals_loop(name: str):
-    case, problem, x0 = CASES[name], shared_problem(), start(CASES[name].positive)
+    case, problem, x0 = CASES[name], federation(), start(CASES[name].positive)
     metrics = [fl.metrics.ClientDiscrepancy()]
     arguments = {"rounds": 2, "x0": x0, "metrics": metrics, **SAMPLING["epochs_partial"]}
     fast, slow = fl.simulate(problem, case.method, **arguments), fl.loop(problem, case.method, **arguments)
