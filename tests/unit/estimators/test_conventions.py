@@ -58,12 +58,13 @@ def test_scikit_learns_own_checks_of_twins(estimator: Any, check: Any):
 
 @pytest.mark.parametrize("kind", TWINS)
 def test_scikit_learns_checks_of_the_constructor_of_twins(kind: type):
-    for check in (
+    checks: list[Any] = [
         estimator_checks.check_parameters_default_constructible,
         estimator_checks.check_no_attributes_set_in_init,
         estimator_checks.check_estimators_overwrite_params,
         estimator_checks.check_sample_weight_equivalence_on_dense_data,
-    ):
+    ]
+    for check in checks:
         check(kind.__name__, small(kind))
 
 
