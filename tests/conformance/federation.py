@@ -1,6 +1,7 @@
 """A small federation with unequal clients, and its gradients in plain NumPy for the transcripts."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ SIZES = (4, 7, 1, 12, 5)
 SHAPE = (2, 3)  # weights are a matrix, so that the nuclear norm has something to do
 
 
+@cache
 def federation(seed: int = 0) -> fl.problems.MatrixSensing:
     """Matrix sensing with an unpenalised intercept; client m has SIZES[m] examples."""
     rng = np.random.default_rng(seed)

@@ -1,6 +1,7 @@
 """Every method against its transcript from the text, and both engines against each other."""
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import jax
@@ -25,14 +26,18 @@ EVERYTHING = [(name, sampling) for name in ROWS for sampling in SAMPLING]
 USUAL = {(name, "unequal_steps") for name in MAIN if "zero" not in name}  # a method knows nothing of samplings
 USUAL |= {(name, "unequal_steps") for name in ("fed_dual_avg_nuclear", "fed_dual_avg_l1_ball", "fed_mid_p_norm_l1")}
 USUAL |= {(f"fed_dual_avg_{h_psi}", "unequal_steps") for h_psi in ("entropy_simplex", "diagonal_box", "elastic_net")}
-USUAL |= {(name, sampling) for name in ("fed_ac_one", "fed_dual_avg_l1", "scaffold") for sampling in SAMPLING}
+USUAL |= {("scaffold", sampling) for sampling in SAMPLING}  # which has a memory of the rounds of each client
 CHOSEN = [row if row in USUAL else pytest.param(*row, marks=pytest.mark.thorough) for row in EVERYTHING]
+
+
+@cache
+def shared_rounds(sampling: str) -> list:
+    return rounds_of(federation(), 5, seed=3, **SAMPLING[sampling])
 
 
 @pytest.mark.parametrize(("name", "sampling"), CHOSEN)
 def test_agrees_with_the_transcript(name: str, sampling: str):
     case, problem, x0 = ROWS[name], federation(), start(ROWS[name].positive)
-    arguments = SAMPLING[sampling]
     points: list[dict] = []
     result = fl.simulate(
         problem,
@@ -41,9 +46,9 @@ def test_agrees_with_the_transcript(name: str, sampling: str):
         x0=x0,
         seed=3,
         metrics=[lambda x: points.append(x) or 0.0],
-        **arguments,
+        **SAMPLING[sampling],
     )
-    expected = case.transcript(flat(x0), rounds_of(problem, 5, seed=3, **arguments), MASK)
+    expected = case.transcript(flat(x0), shared_rounds(sampling), MASK)
     for r, want in enumerate(expected):
         np.testing.assert_allclose(flat(points[r + 1]), want, rtol=0, atol=1e-10)
     np.testing.assert_allclose(flat(result.x), expected[-1], rtol=0, atol=1e-10)
@@ -53,8 +58,11 @@ def test_agrees_with_the_transcript(name: str, sampling: str):
 @pytest.mark.parametrize(
     "name",
     [
-        *("fed_avg", "fed_ac_one", "agd", "fed_dual_avg_l1", "fed_mid_nuclear", "scaffold"),
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("minibatch_ac_sgd", "fed_mid_l1_osp")),
+        *("fed_avg", "agd", "fed_dual_avg_l1", "scaffold"),  # no state, accelerated, a dual state, a memory
+        *(
+            pytest.param(name, marks=pytest.mark.thorough)
+            for name in ("fed_ac_one", "fed_mid_nuclear", "minibatch_ac_sgd", "fed_mid_l1_osp")
+        ),
     ],
 )
 def test_simulate_equals_loop(name: str):

@@ -3,9 +3,8 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import fedlocal
 from paths import ROOT
@@ -22,9 +21,14 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def definitions(path: Path) -> list[Definition]:
     """The classes and functions at the top level of a module."""
-    return [node for node in ast.parse(path.read_text()).body if isinstance(node, Definition)]
+    return [node for node in parsed(path).body if isinstance(node, Definition)]
 
 
 def lines_of(function: Definition) -> int:
@@ -66,21 +70,20 @@ def test_public_class_names_are_unique():
     assert {name: files for name, files in public_classes().items() if len(files) > 1} == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_no_module_has_the_name_of_what_it_holds(path: Path):
-    assert path.stem not in {node.name for node in definitions(path)}
+def test_no_module_has_the_name_of_what_it_holds():
+    assert [name_of(p) for p in FILES if p.stem in {node.name for node in definitions(p)}] == []
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=name_of)
-def test_folders_are_small(folder: Path):
-    assert len(list(folder.glob("*.py"))) <= LARGEST_FOLDER
+def test_folders_are_small():
+    folders = {path.parent for path in FILES}
+    assert [name_of(folder) for folder in folders if len(list(folder.glob("*.py"))) > LARGEST_FOLDER] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_functions_are_short(path: Path):
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, Definition)]
-    lengths = {n.name: lines_of(n) for n in nodes if not isinstance(n, ast.ClassDef)}
-    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION} == {}
+def test_functions_are_short():
+    nodes = [(path, node) for path in FILES for node in ast.walk(parsed(path)) if isinstance(node, Definition)]
+    lengths = [(name_of(path), n.name, lines_of(n)) for path, n in nodes if not isinstance(n, ast.ClassDef)]
+    assert len(lengths) > len(FILES)
+    assert [function for function in lengths if function[-1] > LONGEST_FUNCTION] == []
 
 
 def test_the_glossary_says_which_words_are_not_used():
@@ -91,13 +94,13 @@ def test_the_glossary_says_which_words_are_not_used():
     assert words("HTTPGuard") == {"http", "guard"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_modules_and_classes_use_the_words_of_the_glossary(path: Path):
-    names = {path.stem, path.parent.name, *(n.name for n in definitions(path) if isinstance(n, ast.ClassDef))}
-    assert {name for name in names if words(name) & unused_words()} == set()
+def test_modules_and_classes_use_the_words_of_the_glossary():
+    unused = unused_words()
+    classes = [(name_of(p), n.name) for p in FILES for n in definitions(p) if isinstance(n, ast.ClassDef)]
+    modules = [(name_of(p), name) for p in FILES for name in (p.stem, p.parent.name)]
+    assert [found for found in (*classes, *modules) if words(found[1]) & unused] == []
 
 
-@pytest.mark.parametrize("module", glossary_modules())
-def test_modules_of_the_glossary_exist(module: str):
-    path = PACKAGE / module.replace(".", "/")
-    assert path.is_dir() or path.with_suffix(".py").is_file()
+def test_modules_of_the_glossary_exist():
+    paths = {module: PACKAGE / module.replace(".", "/") for module in glossary_modules()}
+    assert [m for m, path in paths.items() if not (path.is_dir() or path.with_suffix(".py").is_file())] == []

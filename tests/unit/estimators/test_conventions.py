@@ -13,6 +13,7 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedlocal as fl
@@ -41,9 +42,30 @@ def target(kind: type) -> np.ndarray:
     return D.signs if "Logistic" in kind.__name__ else D.y
 
 
-@parametrize_with_checks([small(kind) for kind in (*PLAIN, *SEARCHES)])
+TWINS = (E.FederatedElasticNet, E.FederatedElasticNetCV)  # of the lasso: they inherit the same fit
+
+
+@parametrize_with_checks([small(kind) for kind in (*PLAIN, *SEARCHES) if kind not in TWINS])
 def test_scikit_learns_own_checks(estimator: Any, check: Any):
     check(estimator)
+
+
+@pytest.mark.thorough
+@parametrize_with_checks([small(kind) for kind in TWINS])
+def test_scikit_learns_own_checks_of_twins(estimator: Any, check: Any):
+    check(estimator)
+
+
+@pytest.mark.parametrize("kind", TWINS)
+def test_scikit_learns_checks_of_the_constructor_of_twins(kind: type):
+    checks: list[Any] = [
+        estimator_checks.check_parameters_default_constructible,
+        estimator_checks.check_no_attributes_set_in_init,
+        estimator_checks.check_estimators_overwrite_params,
+        estimator_checks.check_sample_weight_equivalence_on_dense_data,
+    ]
+    for check in checks:
+        check(kind.__name__, small(kind))
 
 
 @pytest.mark.parametrize("kind", [*PLAIN, *SEARCHES])

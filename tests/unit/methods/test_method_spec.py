@@ -233,7 +233,7 @@ def a_round(method: LocalMethod, x: Any) -> Any:
     return client, message, method.solution(method.update(server, message, Round()))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("method", [m for m in METHODS if not isinstance(m, methods.ProximalGradient)], ids=name)
 def test_a_rebuilt_method_walks_the_same(method: LocalMethod, dtype: Any):
     x = jnp.asarray([0.4, 0.6], dtype)

@@ -24,6 +24,7 @@ from fedlocal.regularizers import (
     TotalVariation,
     Zero,
 )
+from unit.one_program import for_each
 
 SIZE = 6
 P = 1.5
@@ -77,6 +78,16 @@ FINITE = {"zero", "l1", "squared_l2", "elastic_net", "l_inf", "lp", "total_varia
 
 def draw(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(SIZE)
+
+
+def label(mirror: str, psi: str) -> str:
+    return f"{mirror}-{psi}"
+
+
+TABLE = {label(mirror, psi): (MIRRORS[mirror], PSIS[psi]) for mirror, psi in PAIRS}
+conjugates = for_each(lambda pair, y, t: pair[0].conjugate_grad(y, pair[1], t))
+psi_values = for_each(lambda pair, x: pair[1].array_value(x))
+feasibles = for_each(lambda pair, z: pair[1].prox(z, 0.0))
 
 
 @jax.jit

@@ -33,6 +33,7 @@ from fedlocal.regularizers import (
     Zero,
 )
 from unit.mirrors.geometry import EVERY_MIRROR, MIRRORS, PSIS, SIZE, D, conjugate, draw
+from unit.one_program import for_each
 
 over = pytest.mark.parametrize
 every_mirror = over("mirror", EVERY_MIRROR.values(), ids=EVERY_MIRROR)
@@ -57,11 +58,11 @@ def test_grad_and_conjugate_grad_with_zero_are_inverse(mirror: MirrorMap):
     np.testing.assert_allclose(mirror.grad(mirror.conjugate_grad(draw(1), Zero(), 3.0)), draw(1), rtol=0, atol=1e-14)
 
 
-@over("name", MATRIX)
-def test_euclidean_conjugate_grad_is_the_prox(name: str):
-    psi, y = MATRIX[name], {"weights": draw(5).reshape(3, 2), "bias": draw(6)}
-    got, expected = Euclidean().conjugate_grad(y, psi, 0.3), psi.prox(y, 0.3)
-    assert all(np.array_equal(got[part], expected[part]) for part in y)
+def test_euclidean_conjugate_grad_is_the_prox():
+    y = {"weights": jnp.asarray(draw(5).reshape(3, 2)), "bias": jnp.asarray(draw(6))}
+    both = for_each(lambda psi: (Euclidean().conjugate_grad(y, psi, 0.3), psi.prox(y, 0.3)))(MATRIX)
+    for name, (got, expected) in both.items():
+        assert all(np.array_equal(got[part], expected[part]) for part in y), name
 
 
 # Entropy
@@ -96,12 +97,13 @@ def test_entropy_of_a_very_negative_point_is_zero(psi: Regularizer):
     np.testing.assert_array_equal(conjugate(Entropy(), psi, np.full(SIZE, -2000.0), 1.0), 0)
 
 
+shrunk_of = jax.jit(shrunk)
 Y = np.concatenate([np.linspace(-700, 700, 141), [1e4, 1e8, 1e100]])
 
 
 @over("a", [1e-200, 1e-8, 0.3, 1.0, 7.0, 1e8, 1e200])
 def test_shrunk_is_lambert_w_to_machine_precision(a: float):
-    x = np.asarray(shrunk(jnp.asarray(Y), a))
+    x = np.asarray(shrunk_of(Y, a))
     b = Y + np.log(a)
     omega = scipy.special.wrightomega(b)  # W(e^b), so that a x = omega
     # an error of eps in b moves log x by b eps / (1 + omega)
@@ -113,25 +115,31 @@ def test_shrunk_is_lambert_w_to_machine_precision(a: float):
 def test_shrunk_in_single_precision():
     with jax.enable_x64(False):
         y = np.array([-80.0, -1.0, 0.0, 1.0, 2.0, 50.0, 1e6, 1e30], np.float32)
-        x = np.asarray(shrunk(jnp.asarray(y), 1.0))
+        x = np.asarray(shrunk_of(y, 1.0))
     assert x.dtype == np.float32
     np.testing.assert_allclose(x, scipy.special.wrightomega(y.astype(float)), rtol=2e-5)
 
 
 def test_shrunk_by_nothing_is_exp():
-    np.testing.assert_array_equal(shrunk(jnp.asarray(draw(0)), 0.0), jnp.exp(draw(0)))
+    y = jnp.asarray(draw(0))
+    np.testing.assert_array_equal(shrunk(y, 0.0), jnp.exp(y))
 
 
 # PNorm
+
+
+def both_points(mirror: MirrorMap, psis: dict[str, Regularizer], y: np.ndarray) -> dict[str, Any]:
+    """The point of the mirror map with every regulariser, and the prox."""
+    return for_each(lambda psi, y: (mirror.conjugate_grad(y, psi, 0.4), psi.prox(y, 0.4)))(psis, y)
 
 
 def test_p_norm_of_two_is_euclidean():
     x = draw(0)
     np.testing.assert_allclose(PNorm(2).grad(x), x, rtol=1e-14)
     np.testing.assert_allclose(PNorm(2.0).value(x), Euclidean().value(x), rtol=1e-14)
-    for name in ("l1", "l_inf", "total_variation", "monotone"):
-        got = conjugate(PNorm(2.0), PSIS[name], x, 0.4)
-        np.testing.assert_allclose(got, PSIS[name].prox(x, 0.4), rtol=1e-13, atol=1e-15)
+    names = ("l1", "l_inf", "total_variation", "monotone")
+    for got, expected in both_points(PNorm(2.0), {name: PSIS[name] for name in names}, x).values():
+        np.testing.assert_allclose(got, expected, rtol=1e-13, atol=1e-15)
 
 
 @over("p", [1.001, 1.3, 2.0])
@@ -186,18 +194,17 @@ def test_lp_of_another_p_is_an_error_or_nan_where_p_is_traced():
 
 
 def test_ones_on_the_diagonal_are_euclidean():
-    for name, psi in PSIS.items():
-        if name != "lp":
-            got = conjugate(DiagonalQuadratic(np.ones(SIZE)), psi, draw(2), 0.4)
-            np.testing.assert_allclose(got, psi.prox(draw(2), 0.4), rtol=1e-12, atol=1e-14, err_msg=name)
+    psis = {name: psi for name, psi in PSIS.items() if name != "lp"}
+    for name, (got, expected) in both_points(DiagonalQuadratic(np.ones(SIZE)), psis, draw(2)).items():
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-14, err_msg=name)
 
 
-@over("name", MATRIX)
-def test_one_number_on_the_diagonal_has_a_formula_with_every_regulariser(name: str):
+def test_one_number_on_the_diagonal_has_a_formula_with_every_regulariser():
     """min d/2 ||x||^2 + t psi - <y, x> is the prox of (t / d) psi at y / d."""
-    y, t, d = draw(3).reshape(3, 2), 0.4, 2.5
-    got = DiagonalQuadratic(d).conjugate_grad(y, MATRIX[name], t)
-    np.testing.assert_allclose(got, MATRIX[name].prox(y / d, t / d), rtol=1e-14)
+    t, d = 0.4, 2.5
+    both = for_each(lambda psi, y: (DiagonalQuadratic(d).conjugate_grad(y, psi, t), psi.prox(y / d, t / d)))
+    for name, (got, expected) in both(MATRIX, draw(3).reshape(3, 2)).items():
+        np.testing.assert_allclose(got, expected, rtol=1e-14, err_msg=name)
 
 
 def test_a_plain_diagonal_is_for_weights_and_a_named_one_for_what_it_names():
@@ -285,18 +292,20 @@ def test_a_diagonal_keeps_digits_of_large_dual_points(name: str):
 
 # The level
 
+level = jax.jit(water_level)
+
 
 @over("total", [0.0, 1e-3, 1.0, 50.0])
 def test_water_level_fills_to_the_total(total: float):
     for seed in range(10):
         v, weights = draw(seed), np.exp(draw(50 + seed))
-        c = float(water_level(jnp.asarray(v), jnp.asarray(weights), total))
+        c = float(level(v, weights, total))
         np.testing.assert_allclose(np.sum(weights * np.maximum(v - c, 0)), total, rtol=1e-12, atol=1e-14)
 
 
 def test_water_level_of_ties_and_of_depths_that_would_overflow():
-    assert water_level(jnp.full(4, 3.0), 2.0, 4.0) == 2.5
-    assert water_level(jnp.array([0.0, -1e308]), 10.0, 5.0) == -0.5
+    assert level(np.full(4, 3.0), 2.0, 4.0) == 2.5
+    assert level(np.array([0.0, -1e308]), 10.0, 5.0) == -0.5
 
 
 # Starting points

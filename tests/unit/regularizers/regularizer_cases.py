@@ -34,6 +34,7 @@ from fedlocal.regularizers import (
     TotalVariation,
     Zero,
 )
+from unit.one_program import for_each
 
 SHAPE = (3, 2)  # of the weights: a matrix, so that the nuclear norm has something to do
 CHAINS = (TotalVariation, Monotone)  # for these the weights are a vector
@@ -105,6 +106,7 @@ CASES: dict[str, Case] = {
         finite=False,
     ),
 }
+PSIS = {name: case.psi for name, case in CASES.items()}
 FINITE = [name for name, case in CASES.items() if case.finite]
 CONSTRAINTS = [name for name, case in CASES.items() if not case.finite and name != "blocks_with_constraint"]
 ALONE = [name for name in CASES if not name.startswith("blocks")]
@@ -113,7 +115,7 @@ SIGNS = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0, 1.0])
 numbers = hnp.arrays(np.float64, 7, elements=st.floats(-10, 10, allow_subnormal=False))
 vectors = st.builds(np.multiply, numbers, st.sampled_from([1.0, 0.02]))  # small ones lie inside the constraints
 steps = st.floats(1e-3, 10)
-few = settings(max_examples=8, deadline=None, derandomize=True)
+few = settings(max_examples=12, deadline=None, derandomize=True)  # of points; each is one for every regulariser
 over = pytest.mark.parametrize
 
 
@@ -131,34 +133,17 @@ def flat(x: Params) -> jax.Array:
     return jnp.concatenate([jnp.ravel(x["weights"]), jnp.ravel(x["intercept"])])
 
 
-@jax.jit
-def prox(psi: Regularizer, x: jax.Array, t: Any) -> jax.Array:
-    return flat(psi.prox(params(psi, x), t))
+proxes = for_each(lambda psi, x, t: flat(psi.prox(params(psi, x), t)))
+values = for_each(lambda psi, x: psi.value(params(psi, x)))
+subgradients = for_each(lambda psi, x: flat(psi.subgradient(params(psi, x))))
+violations = for_each(lambda psi, x: psi.violation(params(psi, x)))
+conjugates = for_each(lambda psi, y: psi.conjugate(params(psi, y)))
+gauges = for_each(lambda psi, y: psi.gauge(params(psi, y)))
 
 
-@jax.jit
-def value(psi: Regularizer, x: jax.Array) -> jax.Array:
-    return psi.value(params(psi, x))
-
-
-@jax.jit
-def subgradient(psi: Regularizer, x: jax.Array) -> jax.Array:
-    return flat(psi.subgradient(params(psi, x)))
-
-
-@jax.jit
-def violation(psi: Regularizer, x: jax.Array) -> jax.Array:
-    return psi.violation(params(psi, x))
-
-
-@jax.jit
-def conjugate(psi: Regularizer, y: jax.Array) -> jax.Array:
-    return psi.conjugate(params(psi, y))
-
-
-@jax.jit
-def gauge(psi: Regularizer, y: jax.Array) -> jax.Array:
-    return psi.gauge(params(psi, y))
+def without_strength(names: list[str]) -> dict[str, Regularizer]:
+    """The table, in which the strengths of these are zero."""
+    return PSIS | {name: jax.tree.map(lambda a: a * 0, PSIS[name]) for name in names}
 
 
 def draw(seed: int, scale: float = 2.0) -> np.ndarray:

@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import fedlocal as fl
 from fedlocal.core import Regularizer
@@ -28,8 +27,9 @@ from fedlocal.regularizers import (
     TotalVariation,
     Zero,
 )
+from unit.one_program import for_each
 
-EACH = [
+EACH: list[Regularizer] = [
     Zero(),
     L1(0.3),
     SquaredL2(0.7),
@@ -50,81 +50,95 @@ EACH = [
     Lp(0.3, 3.0),
     TotalVariation(0.3),
 ]
-over_each = pytest.mark.parametrize("psi", EACH, ids=lambda psi: type(psi).__name__)
+TABLE = {f"{type(psi).__name__} {i}": psi for i, psi in enumerate(EACH)}
+COUNT = 6
 
 
-def points(count=6, size=2.0):
-    return size * np.random.default_rng(0).normal(size=(count, 3, 2))
+def points(size: float = 2.0) -> np.ndarray:
+    return size * np.random.default_rng(0).normal(size=(COUNT, 3, 2))
 
 
-def array_of(psi):
+def fit(psi: Regularizer, x: Any) -> Any:
     """Arrays of a shape that psi takes."""
-    return (lambda x: x[:, 0]) if isinstance(psi, TotalVariation) else (lambda x: x)
+    return x[..., 0] if isinstance(psi, TotalVariation) else x
 
 
-@over_each
-def test_separable_ones_have_a_proximal_map_of_each_number_alone(psi):
+array_proxes = for_each(lambda psi, xs, ts: jax.vmap(psi.array_prox)(fit(psi, xs), ts))
+array_values = for_each(lambda psi, xs: jax.vmap(psi.array_value)(xs))
+
+
+def proxes(xs: np.ndarray, t: Any) -> dict[str, np.ndarray]:
+    """The proximal maps of COUNT arrays, each with its step size, or all with one."""
+    return array_proxes(TABLE, xs, np.broadcast_to(np.asarray(t, float), COUNT))
+
+
+def test_separable_ones_have_a_proximal_map_of_each_number_alone():
     """A step size for each coordinate, and a change of another coordinate, change one coordinate as they would alone."""
-    if not psi.is_separable():
-        assert psi.separable() is None
-        first = np.array(points())
-        first[:, 0, 0] = 2.0  # the same number, among others
-        found = {float(psi.array_prox(jnp.asarray(array_of(psi)(x)), 1.0).ravel()[0]) for x in first}
-        assert len(found) > 1
-        return
-    steps = np.linspace(0.1, 2.0, 6).reshape(3, 2)
-    for x in points():
-        with jax.enable_x64(True):
-            found = np.asarray(psi.array_prox(jnp.asarray(x), jnp.asarray(steps)))
-            each = [np.asarray(psi.array_prox(jnp.asarray(x), t)).flat[i] for i, t in enumerate(steps.flat)]
-        np.testing.assert_allclose(found.ravel(), each, rtol=1e-12)
+    separable = {name: psi for name, psi in TABLE.items() if psi.is_separable()}
+    first = points()
+    first[:, 0, 0] = 2.0  # the same number, among others
+    moved = proxes(first, 1.0)
+    for name in TABLE.keys() - separable.keys():
+        assert TABLE[name].separable() is None, name
+        assert len({float(x.ravel()[0]) for x in moved[name]}) > 1, name
+    steps = np.linspace(0.1, 2.0, COUNT).reshape(3, 2)
+    found = for_each(lambda psi, xs, t: jax.vmap(lambda x: psi.array_prox(x, t))(xs))(separable, points(), steps)
+    for k, x in enumerate(points()):
+        alone = proxes(np.stack([x] * COUNT), steps.ravel())
+        for name in separable:
+            each = alone[name].reshape(COUNT, COUNT).diagonal()
+            np.testing.assert_allclose(found[name][k].ravel(), each, rtol=1e-12, err_msg=name)
 
 
-@over_each
-def test_smooth_ones_have_the_gradient_that_they_say(psi):
-    x = array_of(psi)(points()[0])
-    if psi.is_smooth():
-        with jax.enable_x64(True):
-            gradient = jax.grad(psi.array_value)(jnp.asarray(x))
-            np.testing.assert_allclose(psi.array_subgradient(jnp.asarray(x)), gradient, rtol=1e-12)
-    else:  # a kink or a wall: some proximal map with a small step moves a point much further than the step
-        near = 1e-3 * x
-        moved = np.abs(np.asarray(psi.array_prox(jnp.asarray(near), 1e-2)) - near).max()
-        far = np.abs(np.asarray(psi.array_prox(jnp.asarray(100 * x), 1e-6)) - 100 * x).max()
-        assert moved > 1e-4 or far > 1e-4
+def test_smooth_ones_have_the_gradient_that_they_say():
+    x = points()[0]
+    smooth = {name: psi for name, psi in TABLE.items() if psi.is_smooth()}
+    both = for_each(lambda psi, x: (psi.array_subgradient(x), jax.grad(psi.array_value)(x)))(smooth, x)
+    for name, (said, gradient) in both.items():
+        np.testing.assert_allclose(said, gradient, rtol=1e-12, err_msg=name)
+    # a kink or a wall: some proximal map with a small step moves a point much further than the step
+    pair = np.stack([1e-3 * x, 100 * x] * (COUNT // 2))
+    found = proxes(pair, [1e-2, 1e-6] * (COUNT // 2))
+    for name in TABLE.keys() - smooth.keys():
+        near, far = np.abs(found[name] - fit(TABLE[name], pair))[:2]
+        assert near.max() > 1e-4 or far.max() > 1e-4, name
 
 
-@over_each
-def test_psi_without_its_strong_convexity_is_convex(psi):
-    c = float(psi.strong_convexity())
-    assert c == {SquaredL2: 0.7, ElasticNet: 0.7}.get(type(psi), 0.0)
-    take = array_of(psi)
-    with jax.enable_x64(True):
-        for x, y in zip(points(), points()[::-1], strict=True):
-            x, y = (psi.array_prox(jnp.asarray(take(a)), 0.0) for a in (x, y))  # allowed points
-            values = [float(psi.array_value(z) - c / 2 * jnp.sum(z**2)) for z in (x, y, (x + y) / 2)]
-            assert values[2] <= (values[0] + values[1]) / 2 + 1e-12
+def test_psi_without_its_strong_convexity_is_convex():
+    x = proxes(points(), 0.0)  # allowed points
+    y = {name: p[::-1] for name, p in x.items()}
+    middle = {name: (x[name] + y[name]) / 2 for name in TABLE}
+    of_x, of_y, of_middle = ((z, array_values(TABLE, z)) for z in (x, y, middle))
+    for name, psi in TABLE.items():
+        c: Any = psi.strong_convexity()
+        assert float(c) == {SquaredL2: 0.7, ElasticNet: 0.7}.get(type(psi), 0.0)
+        ends, center = (
+            [values[name] - c / 2 * np.sum(z[name].reshape(COUNT, -1) ** 2, axis=1) for z, values in parts]
+            for parts in ([of_x, of_y], [of_middle])
+        )
+        assert (center[0] <= (ends[0] + ends[1]) / 2 + 1e-12).all(), name
 
 
-@over_each
-def test_no_allowed_point_is_longer_than_the_largest_norm(psi):
-    take = array_of(psi)
-    norms = [float(jnp.linalg.norm(psi.array_prox(jnp.asarray(take(x)), 1e-3))) for x in points(size=100.0)]
-    largest = psi.largest_norm(take(points()[0]).shape)
-    assert max(norms) <= largest * (1 + 1e-5)
-    assert np.isfinite(largest) == (type(psi) in (LInfBall, L1Ball, L2Ball, Simplex, NuclearBall) or max(norms) < 10)
+def test_no_allowed_point_is_longer_than_the_largest_norm():
+    for name, moved in proxes(points(size=100.0), 1e-3).items():
+        longest, psi = max(np.linalg.norm(x) for x in moved), TABLE[name]
+        largest = psi.largest_norm(moved[0].shape)
+        assert longest <= largest * (1 + 1e-5), name
+        bounded = isinstance(psi, (LInfBall, L1Ball, L2Ball, Simplex, NuclearBall)) or longest < 10
+        assert np.isfinite(largest) == bounded, name
 
 
-@over_each
-def test_strengths_are_factors_of_the_value(psi):
-    x = jnp.asarray(array_of(psi)(points()[0]))
-    if psi.strengths():
-        without = jax.tree.map(lambda a: 0.0 * a, psi)
-        assert float(psi.array_value(x)) > 0 == float(without.array_value(x))
-        assert all(float(s) > 0 for s in psi.strengths())
-        assert all(float(s) == 0 for s in without.strengths())
-    else:
-        assert float(psi.array_value(psi.array_prox(x, 1.0))) == 0  # a constraint, or nothing
+def test_strengths_are_factors_of_the_value():
+    without = {name: jax.tree.map(lambda a: 0.0 * a, psi) if psi.strengths() else psi for name, psi in TABLE.items()}
+    xs = {name: fit(psi, points()) for name, psi in TABLE.items()}
+    of_x, of_none, of_p = array_values(TABLE, xs), array_values(without, xs), array_values(TABLE, proxes(points(), 1.0))
+    for name, psi in TABLE.items():
+        if psi.strengths():
+            assert of_x[name][0] > 0 == of_none[name][0], name
+            assert all(float(s) > 0 for s in psi.strengths()), name
+            assert all(float(s) == 0 for s in without[name].strengths()), name
+        else:
+            assert of_p[name][0] == 0, name  # a constraint, or nothing
 
 
 def test_an_elastic_net_without_squares_is_l1():

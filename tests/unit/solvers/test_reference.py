@@ -213,7 +213,9 @@ def test_lasso_on_columns_as_they_come():
     assert solution.objective == pytest.approx(reference, rel=1e-10)
 
 
-@pytest.mark.parametrize("psi", [Zero(), L1(0.1), SquaredL2(0.1), NonNegative(), Box(-0.2, 0.2)])
+@pytest.mark.parametrize(
+    "psi", [Zero(), L1(0.1), pytest.param(SquaredL2(0.1), marks=THOROUGH), NonNegative(), Box(-0.2, 0.2)]
+)
 @pytest.mark.parametrize("largest", [pytest.param(1.0, marks=THOROUGH), 1e3])
 def test_columns_in_other_units_and_constant_ones(psi, largest):
     """Income in other units, a column that repeats the intercept: against bounded least squares or coordinate descent."""
@@ -375,7 +377,7 @@ def test_a_warm_start_is_used():
     assert warm.iterations <= 10 < cold.iterations
 
 
-@pytest.mark.parametrize("client", [0, 1])
+@pytest.mark.parametrize("client", [pytest.param(0, marks=THOROUGH), 1])
 def test_local_is_the_solve_on_the_clients_data(client):
     X, y = table()
     rows = slice(sum(SIZES[:client]), sum(SIZES[: client + 1]))
