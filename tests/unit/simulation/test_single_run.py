@@ -81,15 +81,16 @@ def test_clients_in_blocks_agree_with_clients_side_by_side(monkeypatch: pytest.M
         "batch_size": 3,
     }
     want, asked = fl.simulate(federation(), METHOD, **arguments), []
+    program: Any = engines._advance
     for block in (1, 2, 3):
-        engines._advance.clear_cache()  # its arguments do not show the blocks
+        program.clear_cache()  # its arguments do not show the blocks
         monkeypatch.setattr(
             rounds_module, "chunk_size", lambda sent, clients, block=block: asked.append(block) or block
         )
         got = fl.simulate(federation(), METHOD, **arguments)
         assert closeness((got.x, got.server), (want.x, want.server)) < 1e-13
         assert asked[-1] == block
-    engines._advance.clear_cache()
+    program.clear_cache()
 
 
 def test_float32_runs_evaluate_in_float64():
