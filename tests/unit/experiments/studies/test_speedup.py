@@ -79,7 +79,7 @@ def test_a_row_of_the_results_is_the_run_of_that_cell(finished: Path):
     method = fl.methods.FedAc.one(step_size=0.1, strong_convexity=1e-3, local_steps=8)
     x0 = {"weights": np.random.RandomState(1).randn(123)}
     sampling: dict[str, Any] = {"rounds": 8, "local_steps": 8, "batch_size": 1, "seed": 1, "eval_every": 2}
-    losses = fl.loop(problem, method, x0=x0, **sampling).history["loss"]
+    losses = fl.simulate(problem, method, x0=x0, engine="jax", **sampling).history["loss"]
     row = results.loc[("FedAc-I", 0.1, 4, 8, 1)]
     np.testing.assert_allclose([row["best_loss"], row["final_loss"]], [losses.min(), losses.iloc[-1]], rtol=1e-6)
     np.testing.assert_allclose(row["best_suboptimality"], losses.min() - demonstration.OPTIMUM, rtol=1e-5)
@@ -138,26 +138,36 @@ def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, finished: Path
     pd.testing.assert_frame_equal(resumed, whole)
 
 
-def test_a_run_that_diverges_is_a_row_and_not_a_warning(tmp_path: Path):
-    """pytest makes errors of warnings. Seven digits overflow where a step is 1e30 long."""
-    small = [*SMALL, 'methods=["MB-SGD"]', "grid.clients=[4]", "grid.local_steps=[8]", "grid.step_size=[0.1, 1e30]"]
-    results: Any = pd.read_csv(run(tmp_path, [*small, "claims=[]"], seeds=[0]) / "results.csv").set_index("step_size")
-    assert results.loc[1e30, "final_loss"] == np.inf
-    assert results.loc[1e30, "best_loss"] == pytest.approx(START, rel=1e-7)
-    assert np.isfinite(results.loc[0.1, "final_loss"])
-
-
-def test_generated_data_are_called_that(tmp_path: Path):
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run on generated data with a step size that diverges, and what it says; pytest makes errors of warnings."""
     text = io.StringIO()
     overrides = [*SMALL, "data.num_examples=60", "data.num_features=5", 'methods=["MB-SGD"]']
-    overrides += ["grid.step_size=[0.1, 1]", "grid.clients=[4]", "grid.local_steps=[8]"]
-    console = Console(file=text, width=200)
-    directory = experiments.run("epsilon-1e-4", overrides=overrides, root=tmp_path, console=console)
-    assert "generated data like epsilon" in text.getvalue()
-    assert "they are not epsilon" in text.getvalue()
+    overrides += ["grid.step_size=[0.1, 1e30]", "grid.clients=[4]", "grid.local_steps=[8]"]
+    root, console = tmp_path_factory.mktemp("generated"), Console(file=text, width=200)
+    return experiments.run("epsilon-1e-4", overrides=overrides, root=root, console=console), text.getvalue()
+
+
+def generated_problem() -> fl.problems.Logistic:
     X, y = fl.data.epsilon_like(num_examples=60, num_features=5)
-    problem = fl.problems.Logistic(fl.FederatedData.shared(X, y, num_clients=1), l2=1e-4)
-    best = fl.solvers.centralized(problem, progress=False).objective
+    return fl.problems.Logistic(fl.FederatedData.shared(X, y, num_clients=1), l2=1e-4)
+
+
+def test_a_run_that_diverges_is_a_row_and_not_a_warning(generated: tuple[Path, str]):
+    results: Any = pd.read_csv(generated[0] / "results.csv").set_index("step_size")
+    X, y = fl.data.epsilon_like(num_examples=60, num_features=5)
+    x0 = np.random.RandomState(1).standard_normal(5)
+    start = np.mean(np.logaddexp(0, -y * (X @ x0))) + 1e-4 / 2 * x0 @ x0
+    assert (results.loc[[1e30], "final_loss"] == np.inf).all()
+    np.testing.assert_allclose(results.loc[[1e30], "best_loss"], start, rtol=1e-7)
+    assert np.isfinite(results.loc[[0.1], "final_loss"]).all()
+
+
+def test_generated_data_are_called_that(generated: tuple[Path, str]):
+    directory, text = generated
+    assert "generated data like epsilon" in text
+    assert "they are not epsilon" in text
+    best = fl.solvers.centralized(generated_problem(), progress=False).objective
     assert json.loads((directory / "report.json").read_text())["numbers"]["optimum"] == pytest.approx(best, rel=1e-12)
 
 
