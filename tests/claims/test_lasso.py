@@ -18,7 +18,9 @@ def run(method: fl.LocalMethod, rounds: int) -> fl.Result:
         return fl.simulate(fl.problems.LeastSquares(data), method, rounds=rounds, metrics=metrics, **SAMPLING)
 
 
+@pytest.mark.thorough
 def test_fed_dual_avg_recovers_the_pattern_and_fed_mid_does_not():
+    """The same runs are a part of the demonstration, whose test asserts the same."""
     dual = run(fl.methods.FedDualAvg(0.001, 1.0, PSI), rounds=200).history.iloc[-1]
     primal = run(fl.methods.FedMiD(0.001, 0.3, PSI), rounds=200).history.iloc[-1]
     assert dual["f1"] > 0.99

@@ -127,13 +127,18 @@ def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, see
         raise ValueError(f"{owner}: x0 holds nan or inf")
     check_shapes(owner, "x0", problem, x0)
     try:
-        gradient = jax.eval_shape(problem.full_gradient, x0, jnp.zeros((), jnp.int32))
+        gradient = jax.eval_shape(_gradient_of_client, problem, x0, jnp.zeros((), jnp.int32))
     except (TypeError, ValueError, KeyError, IndexError) as error:
         raise ValueError(f"{owner}: x0 does not fit the problem {type(problem).__name__}: {error}") from None
     for a, g in zip(jax.tree.leaves(x0), jax.tree.leaves(gradient), strict=True):
         if a.shape != g.shape:
             raise ValueError(f"{owner}: the gradient has shape {g.shape} where x0 has shape {a.shape}")
     return x0
+
+
+def _gradient_of_client(problem: AbstractProblem, x: Params, client: jax.Array) -> Params:
+    """A function of this module, which JAX traces once for all problems of the same shapes."""
+    return problem.full_gradient(x, client)
 
 
 def _floating(owner: str, a: Any) -> jax.Array:

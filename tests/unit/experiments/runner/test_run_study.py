@@ -269,7 +269,12 @@ def test_methods_that_always_diverge_are_told(tmp_path: Path):
 
 @pytest.mark.optimised
 def test_the_curse_of_primal_averaging_shows(tmp_path: Path):
-    directory = run(tmp_path, "curse", [])
+    """By the command of the README."""
+    result = CliRunner().invoke(app, ["run", "curse", "--directory", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "holds" in result.output
+    (directory,) = tmp_path.glob("curse-*")
+    assert list(directory.glob("figure*.png"))
     report = json.loads((directory / "report.json").read_text())
     assert [verdict["outcome"] for verdict in report["verdicts"]] == ["holds"] * 3
     models = pd.read_parquet(directory / "history.parquet")

@@ -1,6 +1,7 @@
 """The local model against runs: exact on quadratics, right to first order in what a quadratic leaves out."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -42,11 +43,16 @@ def model_of(problem: Any, batch_size: int | None = None) -> Any:
     )
 
 
+@cache
+def model_of_equal_quadratics(noise: float = 0.0, batch_size: int | None = None) -> Any:
+    return model_of(quadratics(noise=noise), batch_size)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_without_noise_on_equal_quadratics_the_prediction_is_the_run(name: str):
     problem, method = quadratics(), METHODS[name]
     run = fl.simulate(problem, method, rounds=13, local_steps=6, x0=np.zeros(3), progress=False)
-    predicted = model_of(problem).predict([method], 13, 6)[0]
+    predicted = model_of_equal_quadratics().predict([method], 13, 6)[0]
     np.testing.assert_allclose(predicted, run.history["loss"].iloc[-1], rtol=1e-9)
 
 
@@ -59,7 +65,7 @@ def test_with_noise_on_quadratics_the_prediction_is_the_mean_over_runs(name: str
     run = fl.simulate(many, method, rounds=8, local_steps=6, batch_size=1, x0=start, eval_every=8, progress=False)
     off = np.asarray(run.x).reshape(copies, 3) - [1.0, -1.0, 2.0]
     losses = np.einsum("ci,ij,cj->c", off, CURVED, off) / 2
-    model = model_of(quadratics(clients=4, noise=0.7), batch_size=1)
+    model = model_of_equal_quadratics(noise=0.7, batch_size=1)
     np.testing.assert_allclose(model.noise, 0.49, rtol=0.25)  # of 512 draws
     predicted = replace(model, noise=np.full(3, 0.49)).predict([method], 8, 6)[0]
     error = losses.std() / np.sqrt(copies)
@@ -157,7 +163,7 @@ def test_the_published_table_of_a9a_is_predicted():
 
 
 def test_the_model_needs_a_recurrence_without_a_regulariser():
-    model = model_of(quadratics())
+    model = model_of_equal_quadratics()
     with pytest.raises(TypeError, match="FedDualAvg is not an affine recurrence without a regulariser"):
         model.predict([fl.methods.FedDualAvg(0.1, regularizer=fl.regularizers.L1(0.1))], 3, 2)
 
