@@ -41,8 +41,9 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def internal(function: Callable[..., Any]) -> Any:
-    """A compiled function that only other compiled functions call, which saves the time to compile its call from Python."""
-    return compiled(function, no_cpython_wrapper=True, **UNCOUNTED)
+    """A compiled function that only other compiled functions call: its call from Python is not compiled, and its machine code is
+    kept on disk within that of its callers only."""
+    return compiled(function, no_cpython_wrapper=True, cache=False, **UNCOUNTED)
 
 
 def entry(function: Callable[..., Any]) -> Any:
