@@ -18,9 +18,14 @@ SIZES = (4, 7, 1, 12, 5)
 SHAPE = (2, 3)  # weights are a matrix, so that the nuclear norm has something to do
 
 
-@cache
 def federation(seed: int = 0) -> fl.problems.MatrixSensing:
     """Matrix sensing with an unpenalised intercept; client m has SIZES[m] examples."""
+    return _federation(seed, bool(jax.config.jax_enable_x64))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@cache
+def _federation(seed: int, _: bool) -> fl.problems.MatrixSensing:
+    """The data have the precision that is in force when they are made."""
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal(SHAPE)
     clients = []
