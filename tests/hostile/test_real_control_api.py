@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import warnings
 from contextlib import ExitStack
+from typing import Any
 
 import httpx
 import numpy as np
@@ -197,13 +198,14 @@ def test_what_flowers_commands_ask_is_refused(study, operator, stack):
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of what Flower uses to find files
         fab = submission.build_fab_from_disk(study.app)
     proto = submission.fab_to_proto(submission.Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
-    for ask, request in (
+    asked: list[tuple[Any, Any]] = [
         (stranger.ListRuns, ListRunsRequest()),
         (stranger.ListNodes, ListNodesRequest()),
         (stranger.RegisterNode, RegisterNodeRequest(public_key=mallory.public.read_bytes())),
         (stranger.StartRun, StartRunRequest(fab=proto)),
         (stranger.StopRun, StopRunRequest(run_id=1)),
-    ):
+    ]
+    for ask, request in asked:
         with pytest.raises(httpx.HTTPStatusError) as caught:
             ask(request)
         assert caught.value.response.status_code == 404, request
