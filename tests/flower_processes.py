@@ -10,6 +10,7 @@ Every process writes into its own folder only, reaches nothing but the loopback,
 All waiting is polling with generous limits, for machines that are busy. Linux only: processes are found in /proc.
 """
 
+import hashlib
 import itertools
 import json
 import os
@@ -20,11 +21,13 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from fedlocal.flower._flwr import submission as flwr
 from flower_keys import Certificates, Key
 
 PATIENCE = 180.0  # seconds; what takes longer is taken to be stuck
@@ -34,14 +37,14 @@ T = TypeVar("T")
 P = TypeVar("P", bound="Process")
 
 
-def poll(look: Callable[[], T | None], what: str, timeout: float = PATIENCE) -> T:
+def poll(look: Callable[[], T | None], what: str, timeout: float = PATIENCE, pause: float = 0.05) -> T:
     """The first answer of look() that is not None; TimeoutError with what we waited for if there is none in time."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         answer = look()
         if answer is not None:
             return answer
-        time.sleep(0.05)
+        time.sleep(pause)
     raise TimeoutError(f"after {timeout:g} s still waiting for {what}")
 
 
@@ -112,30 +115,27 @@ class Node(Process):
         return poll(lambda: next(iter(self.pids("flwr-clientapp")), None), "a ClientApp", timeout)
 
 
-class Run(Process):
-    """A run: `flwr run --stream`, which ends when the run has ended. Its log is the ServerApp's output."""
+class Run:
+    """A run, submitted and watched as `fedlocal start` does it. Its log is the ServerApp's output."""
 
-    def __init__(self, link: "SuperLink", folder: Path, command: list[str]):
-        super().__init__(folder, command)
-        self._link = link
-
-    def run_id(self) -> int:
-        """The id of the run, as soon as the SuperLink has accepted it."""
-        return int(self.wait_for(r"Successfully started run (\d+)"))
-
-    def status(self) -> str:
-        """What the SuperLink says: "running", "finished:completed", "finished:failed"."""
-        answer = self._link.ask("ls", "link", "--run-id", str(self.run_id()), "--format", "json")
-        return json.loads(answer)["runs"][0]["status"]
+    def __init__(self, client: flwr.ControlHttpClient, app: Path, config: Settings):
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of what Flower uses to find files
+            fab = flwr.build_fab_from_disk(app)
+        proto = flwr.fab_to_proto(flwr.Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
+        request = flwr.StartRunRequest(fab=proto, override_config=flwr.user_config_to_proto(dict(config)))
+        self._client, self.run_id = client, client.StartRun(request).run_id
 
     def wait(self, timeout: float = PATIENCE) -> str:
-        """The final status."""
-        self.exit_code(timeout)
-        return self.status()
+        """The final status: "finished:completed", "finished:failed"."""
+        return poll(self._end, f"the end of run {self.run_id}", timeout, 0.5)
 
-    def server_app_pid(self, timeout: float = PATIENCE) -> int:
-        """The process of the ServerApp (of the only run that is alive)."""
-        return poll(lambda: next(iter(self._link.pids("flwr-serverapp")), None), "a ServerApp", timeout)
+    def log(self) -> str:
+        """What the ServerApp wrote, when the run has ended."""
+        return "".join(part.log_output for part in self._client.StreamLogs(flwr.StreamLogsRequest(run_id=self.run_id)))
+
+    def _end(self) -> str | None:
+        status = self._client.ListRuns(flwr.ListRunsRequest(run_id=self.run_id)).run_dict[self.run_id].status
+        return f"{status.status}:{status.sub_status}" if status.status == flwr.Status.FINISHED else None
 
 
 class SuperLink:
@@ -145,6 +145,7 @@ class SuperLink:
         self.folder, self.tls, self.address = folder.resolve(), tls, f"127.0.0.1:{free_port()}"
         self._auth, self._database = auth, ["--database", str(folder.resolve() / "link.db")] if database else []
         self._started: list[Process] = []
+        self._clients: list[flwr.ControlHttpClient] = []
 
     def start(self) -> None:
         """Start the SuperLink, also again after kill9: same address, same database if it has one."""
@@ -195,10 +196,17 @@ class SuperLink:
 
     def run(self, app: Path, config: Settings | None = None) -> Run:
         """Submit the app in this folder."""
-        command = ["flwr", "run", str(app), "link", "--stream", *(["--run-config", _toml(config)] if config else [])]
-        folder = self.folder / f"run{sum(isinstance(process, Run) for process in self._started)}"
-        self._write_connection(folder)
-        return self._start(Run(self, folder, command))
+        return Run(self._control(), app, config or {})
+
+    def _control(self) -> flwr.ControlHttpClient:
+        client = flwr.ControlHttpClient.from_server_address(
+            server_address=self.address,
+            insecure=self.tls is None,
+            root_certificates=None if self.tls is None else self.tls.root.read_bytes(),
+            interceptors=[flwr.RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        )
+        self._clients.append(client)
+        return client
 
     def ask(self, *command: str) -> str:
         """The output of another `flwr` command; the connection's name is `link`."""
@@ -226,6 +234,8 @@ class SuperLink:
 
     def close(self) -> None:
         """End everything that was started."""
+        for client in self._clients:
+            client.close()
         for process in reversed(self._started):
             process.kill9()
 
@@ -276,7 +286,7 @@ def environment(folder: Path) -> dict[str, str]:
         "FLWR_HOME": str(folder / "home"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONUNBUFFERED": "1",
     }

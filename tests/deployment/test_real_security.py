@@ -1,6 +1,6 @@
 """Who may take part: sites with the right certificate and a known key. One of them is Flower's own SuperNode, as it comes.
 
-In `make thorough`: tests/hostile/test_real_control_api.py has unknown keys, unit/deploy/test_processes.py TLS and known ones.
+In `make thorough`: tests/hostile/test_real_control_api.py has TLS and keys.
 """
 
 import pytest

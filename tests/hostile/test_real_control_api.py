@@ -1,11 +1,20 @@
-"""What somebody gets who reaches the coordinator's port for sites: with nothing but ca.pem, and with the key of a site."""
+"""A study with TLS and keys: what the coordinator does for its sites, and what others get who reach its port for sites.
 
+They have nothing but ca.pem, or the key of a site. One coordinator serves all tests; the last one ends it.
+"""
+
+import hashlib
 import json
+import os
+import signal
 import socket
 import ssl
 import subprocess
+import warnings
 from contextlib import ExitStack
+from typing import Any
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +22,13 @@ import pytest
 pytest.importorskip("flwr")
 
 from flwr.common.constant import SUPERLINK_NODE_ID
-from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest, StopRunRequest
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+)
 from flwr.proto.fab_pb2 import GetFabRequest
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -37,7 +52,9 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.date import now
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
+import fedlocal as fl
 from fedlocal.deploy.coordinator.guard import LARGEST_BODY
+from fedlocal.flower._flwr import submission
 from flower_coordinator import Study, coordinator
 from flower_keys import make_key
 from flower_processes import poll
@@ -45,18 +62,37 @@ from hostile.fleet import HandMadeNode
 
 pytestmark = pytest.mark.xdist_group("flower")
 SITES = ("north", "south")
+ROUNDS = 2
 HTTP = "HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n"
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
+    """A file per site, with columns in very different units, and a coordinator."""
     folder = tmp_path_factory.mktemp("hostile")
     rng = np.random.default_rng(0)
-    for site in SITES:
-        table = {"age": rng.standard_normal(12), "ill": rng.integers(0, 2, 12), "dose": rng.standard_normal(12)}
-        pd.DataFrame(table).to_csv(folder / f"{site}.csv", index=False)
-    with coordinator(folder, SITES, ["--target", "ill", "--rounds", 2]) as opened:
+    for shift, (site, rows) in enumerate(zip(SITES, (40, 60), strict=True)):
+        X = rng.standard_normal((rows, 3)) * [1, 10, 1000] + shift
+        ill = (X[:, 0] - X[:, 1] / 10 + rng.logistic(size=rows) > 0).astype(int)
+        frame = pd.DataFrame({"age": X[:, 0], "ill": ill, "chol": X[:, 1], "dose": X[:, 2]})
+        frame.to_csv(folder / f"{site}.csv", index=False)
+    (folder / "policy.toml").write_text("secret_draws = false\n")  # so that the simulator draws the same
+    options = ["--target", "ill", "--l1", 0.02, "--rounds", ROUNDS, "--local-epochs", 2, "--batch-size", 20]
+    options += ["--client-step-size", 0.5, "--server-step-size", 1.2, "--seed", 4]
+    with coordinator(folder, SITES, options) as opened:
         yield opened
+
+
+def simulated(folder):
+    """The same on the rows of all sites, standardised by scikit-learn, through the simulator."""
+    from sklearn.preprocessing import StandardScaler
+
+    frames = [pd.read_csv(folder / f"{site}.csv") for site in SITES]
+    scaler = StandardScaler().fit(pd.concat(frames).drop(columns="ill").to_numpy())
+    clients = [(scaler.transform(f.drop(columns="ill").to_numpy()), f["ill"].to_numpy()) for f in frames]
+    problem = fl.problems.Logistic(fl.FederatedData.from_clients(clients), intercept=True)
+    method = fl.methods.FedDualAvg(0.5, 1.2, fl.regularizers.L1(0.02))
+    return fl.simulate(problem, method, rounds=ROUNDS, local_epochs=2, batch_size=20, weights="examples", seed=4)
 
 
 @pytest.fixture
@@ -67,16 +103,21 @@ def stack():
 
 
 @pytest.fixture
-def operator(study):
+def operator(study, stack):
     """The API that is on the coordinator's machine only, to see what came of an attack."""
+    return control(study, study.control_port, stack)
+
+
+def control(study: Study, port: int, stack: ExitStack) -> ControlHttpClient:
+    """What Flower's commands use, of somebody who has nothing but ca.pem."""
     client = ControlHttpClient.from_server_address(
-        server_address=f"127.0.0.1:{study.control_port}",
+        server_address=f"127.0.0.1:{port}",
         insecure=False,
         root_certificates=(study.keys / "ca.pem").read_bytes(),
         interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
     )
-    yield client
-    client.close()
+    stack.callback(client.close)
+    return client
 
 
 def known(operator) -> tuple[int, int]:
@@ -94,25 +135,81 @@ def raw(study: Study, request: str) -> str:
         return line.recv(65536).decode()
 
 
-def test_flowers_commands_work_for_the_operator_and_for_nobody_else(study, operator):
+def test_two_sites_with_tls_and_keys_do_what_the_simulator_does(study):
+    sites = {site: study.site(site, study.folder / f"{site}.csv") for site in SITES}
+    run = study.start()
+    assert run.exit_code() == 0, run.log()
+    assert f"round {ROUNDS} of {ROUNDS}: objective" in run.log()
+    assert "[ROUND" not in run.log()
+    assert "south: local steps of round 2: " in sites["south"].log()
+    for site in sites.values():
+        os.kill(site.pids("fedlocal")[0], signal.SIGINT)
+    for site in sites.values():
+        assert site.exit_code() == 130
+        assert site.pids() == []
+    results = study.place / "results"
+    with np.load(results / "model.npz") as model:
+        expected = simulated(study.folder)
+        np.testing.assert_allclose(model["x/weights"], expected.x["weights"], atol=1e-6)
+        np.testing.assert_allclose(model["x/intercept"], expected.x["intercept"], atol=1e-6)
+    objective = pd.read_csv(results / "history.csv")["objective"].iloc[-1]
+    assert objective == pytest.approx(expected.history["objective"].iloc[-1], abs=1e-6)
+    assert f"the results are in {results}" in run.log()
+
+
+@pytest.mark.thorough
+def test_the_same_run_again_needs_no_site(study):
+    again = study.start()  # a run that has something to do would wait for sites
+    assert again.exit_code() == 0, again.log()
+    assert f"all {ROUNDS} rounds were done before; nothing is left to do" in again.log()
+    assert f"the results are in {study.place / 'results'}" in again.log()
+
+
+COMMANDS = {  # each starts a process of its own; what they ask is asked by hand, too
+    "ls": pytest.param(["ls", "there"], marks=pytest.mark.thorough),
+    "supernode ls": pytest.param(["supernode", "ls", "there"], marks=pytest.mark.thorough),
+    "supernode register": ["supernode", "register", "mallory.pub", "there"],
+    "run": pytest.param(["run", "study", "there"], marks=pytest.mark.thorough),
+    "stop": pytest.param(["stop", "1", "there"], marks=pytest.mark.thorough),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_flowers_commands_are_refused(study, operator, command):
     before = known(operator)
     assert before[0] == len(SITES)
     mallory = make_key(study.folder / "mallory", "mallory")
-    for command in (
-        ["ls", "there"],
-        ["supernode", "ls", "there"],
-        ["supernode", "register", str(mallory.public), "there"],
-        ["run", str(study.app), "there"],
-        ["stop", "1", "there"],
-    ):
-        done = study.flwr(study.port, *command)
-        assert done.returncode != 0, (command, done.stdout)
-        assert "404" in done.stdout + done.stderr or "Not Found" in done.stdout + done.stderr, done
+    paths = {"mallory.pub": str(mallory.public), "study": str(study.app)}
+    done = study.flwr(study.port, *(paths.get(word, word) for word in command))
+    assert done.returncode != 0, (command, done.stdout)
+    assert "404" in done.stdout + done.stderr or "Not Found" in done.stdout + done.stderr, done
     assert known(operator) == before
-    listed = study.flwr(
-        study.control_port, "ls", "there"
-    )  # the same words at the other port: the attacks were proper ones
+
+
+def test_flowers_commands_work_for_the_operator(study):
+    """The same words at the other port: the attacks were proper ones."""
+    listed = study.flwr(study.control_port, "ls", "there")
     assert listed.returncode == 0, listed
+
+
+def test_what_flowers_commands_ask_is_refused(study, operator, stack):
+    before, stranger = known(operator), control(study, study.port, stack)
+    mallory = make_key(study.folder / "mallory by hand", "mallory")
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of what Flower uses to find files
+        fab = submission.build_fab_from_disk(study.app)
+    proto = submission.fab_to_proto(submission.Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
+    asked: list[tuple[Any, Any]] = [
+        (stranger.ListRuns, ListRunsRequest()),
+        (stranger.ListNodes, ListNodesRequest()),
+        (stranger.RegisterNode, RegisterNodeRequest(public_key=mallory.public.read_bytes())),
+        (stranger.StartRun, StartRunRequest(fab=proto)),
+        (stranger.StopRun, StopRunRequest(run_id=1)),
+    ]
+    for ask, request in asked:
+        with pytest.raises(httpx.HTTPStatusError) as caught:
+            ask(request)
+        assert caught.value.response.status_code == 404, request
+    assert known(operator) == before
 
 
 @pytest.mark.parametrize(
@@ -275,3 +372,9 @@ def test_a_key_that_comes_later_is_registered_and_one_that_is_none_is_named(stud
     assert json.loads((study.place / "nodes.json").read_text())["south"] == before["south"]
     path.write_bytes(old)
     study.process.wait_for("north.pub was replaced by another one before")
+
+
+def test_ctrl_c_ends_the_coordinator(study):
+    os.kill(study.process.pids("\0coordinator\0")[0], signal.SIGINT)
+    assert study.process.exit_code() == 0
+    poll(lambda: not study.process.pids() or None, "the end of Flower's own programs")  # it waits a second for them

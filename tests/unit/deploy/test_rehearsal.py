@@ -70,7 +70,7 @@ def test_an_experiment_is_the_experiment(tmp_path: Path):
     ("name", "options"),
     [
         ("a9a-1e-3", DeployOptions(sites=("2",), client_step_size=0.2, local_steps=2, rounds=1)),
-        ("lasso-1", DeployOptions(l1=0.2, rounds=1)),
+        pytest.param("lasso-1", DeployOptions(l1=0.2, rounds=1), marks=pytest.mark.thorough),
     ],
 )
 def test_sites_whose_precision_is_single_take_part_in_double(tmp_path: Path, name: str, options: DeployOptions):

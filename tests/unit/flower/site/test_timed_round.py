@@ -1,5 +1,6 @@
 """local_round: what the simulator does for one client, in parts, and no longer than it may take."""
 
+import itertools
 import time
 from typing import Any
 
@@ -35,8 +36,19 @@ def problem() -> fl.problems.Logistic:
     return fl.problems.Logistic(fl.FederatedData.from_clients(rows), intercept=True)
 
 
-@pytest.mark.parametrize("work", WORK)
-@pytest.mark.parametrize("name", METHODS)
+USUAL = {
+    *(("fed_avg", work) for work in WORK),
+    ("fed_ac", "batches"),
+    ("fed_dual_avg", "epochs"),
+    ("accelerated", "full"),
+}
+PAIRS = [
+    pytest.param(*pair, marks=() if pair in USUAL else pytest.mark.thorough)
+    for pair in itertools.product(METHODS, WORK)
+]
+
+
+@pytest.mark.parametrize(("name", "work"), PAIRS)
 def test_a_round_in_parts_is_a_round(name: str, work: str):
     method = METHODS[name]
     with jax.enable_x64(True):
