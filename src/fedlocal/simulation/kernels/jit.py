@@ -13,7 +13,20 @@ from typing import Any
 
 import numba
 
-SOURCES = ("jit", "simd", "buffers", "unchecked", "barrier", "threefry", "local_steps", "frozen_gradient", "rounds")
+from fedlocal.simulation.kernels.linked import LinkedCompiler
+
+SOURCES = (
+    "jit",
+    "linked",
+    "simd",
+    "buffers",
+    "unchecked",
+    "barrier",
+    "threefry",
+    "local_steps",
+    "frozen_gradient",
+    "rounds",
+)
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # nan and inf are what they are
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": FAST, "error_model": "numpy"}
 OPTIONS["no_cfunc_wrapper"] = True  # nobody calls them from C
@@ -41,9 +54,8 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def internal(function: Callable[..., Any]) -> Any:
-    """A compiled function that only other compiled functions call: its call from Python is not compiled, and its machine code is
-    kept on disk within that of its callers only."""
-    return compiled(function, no_cpython_wrapper=True, cache=False, **UNCOUNTED)
+    """A compiled function that only other compiled functions call: its machine code is within that of its callers only."""
+    return compiled(function, no_cpython_wrapper=True, cache=False, pipeline_class=LinkedCompiler, **UNCOUNTED)
 
 
 def entry(function: Callable[..., Any]) -> Any:

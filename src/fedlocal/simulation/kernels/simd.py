@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import extending, types
-from numba.extending import models, overload, register_model
+from numba.extending import lower_builtin, models, overload, register_model, type_callable
 
 intrinsic: Any = extending.intrinsic  # what it decorates is called with one argument less than it has
 FAST = ("contract", "reassoc", "nsz", "arcp")  # nan and inf are what they are
@@ -82,8 +82,12 @@ def _convert(context: Any, builder: Any, value: Any, kind: Any, vector: Any) -> 
     if isinstance(kind, Vector):
         wider = vector.number.bitwidth > kind.number.bitwidth
         return (builder.fpext if wider else builder.fptrunc)(value, context.get_value_type(vector))
-    value = context.cast(builder, value, kind, vector.number)
-    empty = ir.Constant(context.get_value_type(vector), ir.Undefined)
+    return splat(builder, context.cast(builder, value, kind, vector.number), context.get_value_type(vector))
+
+
+def splat(builder: Any, value: Any, vector: Any) -> Any:
+    """Instructions for a vector with the same number in every lane."""
+    empty = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(empty, value, ir.Constant(ir.IntType(32), 0))
     mask = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
     return builder.shuffle_vector(first, empty, mask)
@@ -100,38 +104,62 @@ def spread(_: Any, lanes: Any, like: Any, value: Any) -> Any:
     return kind(lanes, like, value), code
 
 
-def _binary(emit: Callable[[Any, Any, Any], Any]) -> Any:
-    @intrinsic
-    def operation(_: Any, a: Any, b: Any) -> Any:
-        kind = max((x for x in (a, b) if isinstance(x, Vector)), key=lambda v: v.number.bitwidth)
-
-        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            sides = [_convert(context, builder, v, t, kind) for v, t in zip(arguments, (a, b), strict=True)]
-            return emit(builder, *sides)
-
-        return kind(a, b), code
-
-    return operation
+Emit = Callable[[Any, Any, Any], Any]  # builder and both sides to a value
 
 
-_add = _binary(lambda b, x, y: b.fadd(x, y, flags=FAST))
-_sub = _binary(lambda b, x, y: b.fsub(x, y, flags=FAST))
-_mul = _binary(lambda b, x, y: b.fmul(x, y, flags=FAST))
-_div = _binary(lambda b, x, y: b.fdiv(x, y, flags=FAST))
-_plus = _binary(lambda b, x, y: b.fadd(x, y, flags=EXACT))  # what may not be rearranged
-_minus = _binary(lambda b, x, y: b.fsub(x, y, flags=EXACT))
-_times = _binary(lambda b, x, y: b.fmul(x, y, flags=EXACT))
-_max = _binary(lambda b, x, y: b.select(b.fcmp_ordered("<", x, y), y, x))  # nan on the left stays nan
-_min = _binary(lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), y, x))
+def _add(builder: Any, x: Any, y: Any) -> Any:
+    return builder.fadd(x, y, flags=FAST)
 
 
-def _operator(function: Any, operation: Any) -> None:
-    @overload(function)
-    def overloaded(a, b):
-        return (lambda a, b: operation(a, b)) if isinstance(a, Vector) or isinstance(b, Vector) else None
+def _sub(builder: Any, x: Any, y: Any) -> Any:
+    return builder.fsub(x, y, flags=FAST)
 
 
-for _functions, _operation in (
+def _mul(builder: Any, x: Any, y: Any) -> Any:
+    return builder.fmul(x, y, flags=FAST)
+
+
+def _div(builder: Any, x: Any, y: Any) -> Any:
+    return builder.fdiv(x, y, flags=FAST)
+
+
+def _max(builder: Any, x: Any, y: Any) -> Any:
+    return builder.select(builder.fcmp_ordered("<", x, y), y, x)  # nan on the left stays nan
+
+
+def _min(builder: Any, x: Any, y: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", x, y), y, x)
+
+
+def _wider(a: Any, b: Any) -> Any:
+    """The type of an operation on two vectors, or on a vector and a number; None if neither is a vector."""
+    return max((x for x in (a, b) if isinstance(x, Vector)), key=lambda v: v.number.bitwidth, default=None)
+
+
+def _lowered(emit: Emit) -> Callable[..., Any]:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.return_type
+        sides = [_convert(context, builder, v, t, kind) for v, t in zip(arguments, signature.args, strict=True)]
+        return emit(builder, *sides)
+
+    return code
+
+
+def _operator(function: Any, emit: Emit) -> None:
+    """What `function` does where a side is a vector. Callers contain it at once; an overload would be compiled alone first."""
+
+    @type_callable(function)
+    def typing(_: Any) -> Any:
+        def kind(a: Any, b: Any) -> Any:
+            return _wider(a, b)
+
+        return kind
+
+    for sides in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
+        lower_builtin(function, *sides)(_lowered(emit))
+
+
+for _functions, _emit in (
     ((operator.add, operator.iadd), _add),
     ((operator.sub, operator.isub), _sub),
     ((operator.mul, operator.imul), _mul),
@@ -140,7 +168,22 @@ for _functions, _operation in (
     ((min,), _min),
 ):
     for _function in _functions:
-        _operator(_function, _operation)
+        _operator(_function, _emit)
+
+
+def _binary(emit: Emit) -> Any:
+    """A function of two sides, of which one is a vector at least."""
+
+    @intrinsic
+    def operation(_: Any, a: Any, b: Any) -> Any:
+        return _wider(a, b)(a, b), _lowered(emit)
+
+    return operation
+
+
+_plus = _binary(lambda b, x, y: b.fadd(x, y, flags=EXACT))  # what may not be rearranged
+_minus = _binary(lambda b, x, y: b.fsub(x, y, flags=EXACT))
+_times = _binary(lambda b, x, y: b.fmul(x, y, flags=EXACT))
 
 
 @intrinsic
@@ -163,7 +206,7 @@ def _exponential(bound: float, magic: float, high: float, low: float, terms: int
     inverses = tuple(1 / math.factorial(i) for i in range(terms, -1, -1))
 
     def exponential(x):
-        x = _min(_max(x, -bound), bound)
+        x = min(max(x, -bound), bound)
         shifted = _plus(_times(x, 1.4426950408889634), magic)
         n = _minus(shifted, magic)
         r = _minus(_minus(x, _times(n, high)), _times(n, low))
