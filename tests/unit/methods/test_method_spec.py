@@ -21,6 +21,7 @@ from fedlocal.methods.method_spec import LIMIT, describe, digest, rebuild, regis
 from fedlocal.methods.table import ROWS, MethodArguments
 from fedlocal.mirrors import DiagonalQuadratic
 from fedlocal.regularizers import L1, Blocks, Box, GroupL1, Lp
+from unit.regularizers.regularizer_cases import PSIS, shape
 
 NESTED = Blocks({"layers": Blocks({0: L1(0.1), 1: Blocks({"w.x": Lp(0.5, 3.0)})}), "": Box(0, np.inf)})
 POINT = np.array([0.4, 0.6, 1.7])
@@ -47,27 +48,11 @@ REGULARIZERS: list[tuple[Regularizer, Any]] = [  # and a point to act on
     (Box(-np.inf, np.float32(0.1)), POINT),
     (Box(np.array([[0.1], [0.3]], np.float32), jnp.float64(0.5)), MATRIX),
     (Box(jnp.full((3,), 0.1), np.array([1, 2, 3])), POINT),
-    (regularizers.ElasticNet(0.1, 0.2), POINT),
-    (GroupL1(0.3), MATRIX),
     (GroupL1([0.3, 0.1], groups=[0, 1, 0]), POINT),
     (GroupL1(jnp.full((2,), 0.1), groups=[[0, 1, 0], [1, 1, 1]]), MATRIX),
     (L1(np.array([0.1, 0.2, 0.3])), POINT),
-    (regularizers.L1Ball(0.3), POINT),
-    (regularizers.L2Ball(0.3), POINT),
-    (regularizers.L2Norm(0.3), POINT),
-    (regularizers.LInf(0.3), POINT),
-    (regularizers.LInfBall(0.3), POINT),
-    (Lp(0.3, 1.5), POINT),
     (Lp(0.3, np.inf), POINT),
-    (regularizers.Monotone(), POINT),
-    (regularizers.Monotone(increasing=False), POINT),
-    (regularizers.NonNegative(), -POINT),
-    (regularizers.Nuclear(0.3), MATRIX),
-    (regularizers.NuclearBall(0.3), MATRIX),
-    (regularizers.Simplex(0.3), POINT),
-    (regularizers.SquaredL2(0.3), POINT),
-    (regularizers.TotalVariation(0.3), POINT),
-    (regularizers.Zero(), POINT),
+    *((psi, {"weights": MATRIX.reshape(shape(psi)), "intercept": POINT[0]}) for psi in PSIS.values()),
 ]
 MIRRORS: list[tuple[MirrorMap, Any]] = [
     (DiagonalQuadratic(0.3), POINT),
