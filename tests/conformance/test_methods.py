@@ -35,6 +35,11 @@ def shared_rounds(sampling: str) -> list:
     return rounds_of(federation(), 5, seed=3, **SAMPLING[sampling])
 
 
+def test_every_method_has_a_transcript():
+    missing = set(fl.methods.__all__) - {type(case.method).__name__ for case in CASES.values()}
+    assert not missing, f"{sorted(missing)}: no row in CASES of conformance/cases.py"
+
+
 @pytest.mark.parametrize(("name", "sampling"), CHOSEN)
 def test_agrees_with_the_transcript(name: str, sampling: str):
     case, problem, x0 = ROWS[name], federation(), start(ROWS[name].positive)
