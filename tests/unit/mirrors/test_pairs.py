@@ -34,6 +34,7 @@ from unit.mirrors.geometry import (
     psi_values,
 )
 from unit.one_program import for_each
+from unit.regularizers import regularizer_cases
 
 spread = st.floats(-5, 5, allow_subnormal=False)
 points = st.one_of(
@@ -177,14 +178,8 @@ def test_every_formula_is_in_the_table_of_these_tests(name: str):
     assert {type(PSIS[psi_name]) for psi_name in WITH[name]} == set(FORMULAS[name])
 
 
-OTHERS: dict[str, Regularizer] = {
-    "L2Ball": regularizers.L2Ball(1.0),
-    "L2Norm": regularizers.L2Norm(1.0),
-    "Nuclear": regularizers.Nuclear(1.0),
-    "NuclearBall": regularizers.NuclearBall(1.0),
-    "GroupL1": regularizers.GroupL1(1.0),
-    **{type(psi).__name__: psi for psi in PSIS.values()},
-}
+OTHERS = {type(psi).__name__: psi for psi in (*regularizer_cases.PSIS.values(), *PSIS.values())}
+del OTHERS["Blocks"]  # each part has the formula of its own
 
 
 KNOWN = {name: {type(PSIS[psi_name]).__name__ for psi_name in WITH[name]} for name in WITH}
