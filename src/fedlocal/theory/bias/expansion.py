@@ -41,10 +41,10 @@ def small_step_bias(
     owner = "small_step_bias"
     eta, ends = checks.number(owner, "step_size", step_size, above=0), ascending(owner, steps)
     with jax.enable_x64(True):
-        x, unravel = _vector(x0)
-        root = jnp.asarray(covariance_root(owner, covariance, x.size))
-        third = _second_change(_gradient(problem, client, unravel), x, root)
-        return _like(unravel, -(eta**3) / 4 * jnp.asarray(ends, float)[:, None] ** 2 * third)
+        x0 = jax.tree.map(lambda a: np.asarray(a, float), x0)
+        root = covariance_root(owner, covariance, sum(a.size for a in jax.tree.leaves(x0)))
+        third = np.asarray(_contraction(problem, np.asarray(client), x0, root))
+    return _like(x0, -(eta**3) / 4 * ends[:, None].astype(float) ** 2 * third)
 
 
 def small_noise_bias(
@@ -67,15 +67,22 @@ def small_noise_bias(
     owner = "small_noise_bias"
     eta, ends = checks.number(owner, "step_size", step_size, above=0), ascending(owner, steps)
     with jax.enable_x64(True):
-        x, unravel = _vector(x0)
-        root = jnp.asarray(covariance_root(owner, covariance, x.size))
-        means = _moments(problem, jnp.asarray(client), eta, x0, root @ root.T, int(ends[-1]))
-        return _like(unravel, means[ends])
+        x0 = jax.tree.map(lambda a: np.asarray(a, float), x0)
+        root = covariance_root(owner, covariance, sum(a.size for a in jax.tree.leaves(x0)))
+        means = _moments(problem, np.asarray(client), np.asarray(eta), x0, root @ root.T, int(ends[-1]))
+    return _like(x0, np.asarray(means)[ends])
+
+
+@eqx.filter_jit
+def _contraction(problem: AbstractProblem, client: Any, x0: Params, root: Any) -> jax.Array:
+    """(d,) T : (root root') at x0."""
+    x, unravel = _vector(x0)
+    return _second_change(_gradient(problem, client, unravel), x, jnp.asarray(root))
 
 
 @eqx.filter_jit
 def _moments(
-    problem: AbstractProblem, client: jax.Array, eta: Any, x0: Params, covariance: jax.Array, steps: int
+    problem: AbstractProblem, client: Any, eta: Any, x0: Params, covariance: Any, steps: int
 ) -> jax.Array:
     """(steps + 1, d) m_k."""
     x, unravel = _vector(x0)
@@ -110,6 +117,8 @@ def _vector(x0: Params) -> tuple[jax.Array, Callable[[jax.Array], Params]]:
     return ravel_pytree(jax.tree.map(lambda a: jnp.asarray(a, float), x0))
 
 
-def _like(unravel: Callable[[jax.Array], Params], rows: jax.Array) -> Params:
+def _like(x0: Params, rows: np.ndarray) -> Params:
     """(n, d) numbers as the parameters that they are, with a first axis."""
-    return jax.tree.map(np.asarray, jax.vmap(unravel)(rows))
+    leaves, tree = jax.tree.flatten(x0)
+    parts = np.split(rows, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=1)
+    return jax.tree.unflatten(tree, [a.reshape(len(rows), *b.shape) for a, b in zip(parts, leaves, strict=True)])

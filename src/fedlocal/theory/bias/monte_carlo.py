@@ -58,15 +58,16 @@ def monte_carlo_bias(
     batch_size = checks.whole(owner, "batch_size", batch_size)
     checks.whole(owner, "client", client, at_least=0, at_most=problem.num_clients - 1)
     with jax.enable_x64(True):
-        x0 = jax.tree.map(lambda a: jnp.asarray(a, float), x0)
+        x0 = jax.tree.map(lambda a: np.asarray(a, float), x0)
         plan = Plan.make(problem, Sampling(local_steps=int(ends[-1]), batch_size=batch_size, seed=seed), owner)
-        z: Params = jax.tree.map(np.asarray, _descent(problem, client, eta, x0, ends))
+        eta, client_number = np.asarray(eta), np.asarray(client)  # arrays, so that one program serves all
+        z: Params = jax.tree.map(np.asarray, _descent(problem, client_number, eta, x0, ends))
         chunk = _repeats_at_once(plan, x0, len(ends), repeats)
         zero = jax.tree.map(np.zeros_like, z)
         moments, kept = (0, zero, zero), []
         for first in range(0, repeats, chunk):
-            numbers = jnp.arange(first, first + chunk, dtype=jnp.uint32)
-            drawn = _sample_paths(problem, plan, client, eta, x0, ends, numbers)
+            numbers = np.arange(first, first + chunk, dtype=np.uint32)
+            drawn = _sample_paths(problem, plan, client_number, eta, x0, ends, numbers)
             x = jax.tree.map(lambda a, left=repeats - first: np.asarray(a)[:left], drawn)
             moments = _with_chunk(moments, jax.tree.map(np.subtract, x, z))
             if keep_samples:
@@ -115,7 +116,7 @@ def _descent(problem: AbstractProblem, client: Any, eta: Scalar, x0: Params, end
 
 @eqx.filter_jit
 def _sample_paths(
-    problem: AbstractProblem, plan: Plan, client: Any, eta: Scalar, x0: Params, ends: Any, repeats: jax.Array
+    problem: AbstractProblem, plan: Plan, client: Any, eta: Scalar, x0: Params, ends: Any, repeats: Any
 ) -> Params:
     """(repeats, n, ...) points of SGD."""
     client = jnp.asarray(client)
@@ -138,6 +139,6 @@ def _recorded(step: Any, x0: Params, ends: Any) -> Params:
         x = jax.lax.fori_loop(*bounds, step, x)
         return x, x
 
-    ends = jnp.asarray(ends)
+    ends, x0 = jnp.asarray(ends), jax.tree.map(jnp.asarray, x0)
     starts = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
     return jax.lax.scan(segment, x0, (starts, ends))[1]

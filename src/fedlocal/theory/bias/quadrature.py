@@ -156,9 +156,11 @@ def exact_law(
 
 
 def slopes(problem: AbstractProblem, client: int, x: np.ndarray) -> np.ndarray:
-    """F' at many numbers, in float64."""
+    """F' at many numbers, in float64. Compiled for lengths that are powers of two, so that few programs serve all."""
+    flat = x.ravel()
+    padded = np.pad(flat, (0, (1 << (len(flat) - 1).bit_length()) - len(flat)), mode="edge")
     with jax.enable_x64(True):
-        return np.asarray(_slopes(problem, jnp.asarray(client), jnp.asarray(x.ravel()))).reshape(x.shape)
+        return np.asarray(_slopes(problem, np.asarray(client), padded))[: len(flat)].reshape(x.shape)
 
 
 def descents(
@@ -166,18 +168,20 @@ def descents(
 ) -> np.ndarray:
     """(steps + 1, n): gradient descent from n numbers, each of which is moved by its shift in every step."""
     with jax.enable_x64(True):
-        return np.asarray(_descents(problem, jnp.asarray(client), eta, jnp.asarray(start), jnp.asarray(shift), steps))
+        return np.asarray(_descents(problem, np.asarray(client), np.asarray(eta), start, shift, steps))
 
 
 @eqx.filter_jit
-def _slopes(problem: AbstractProblem, client: jax.Array, x: jax.Array) -> jax.Array:
+def _slopes(problem: AbstractProblem, client: Any, x: Any) -> jax.Array:
     return jax.vmap(lambda a: problem.full_gradient(a, client))(x)
 
 
 @eqx.filter_jit
 def _descents(
-    problem: AbstractProblem, client: jax.Array, eta: Any, start: jax.Array, shift: jax.Array, steps: int
+    problem: AbstractProblem, client: Any, eta: Any, start: Any, shift: Any, steps: int
 ) -> jax.Array:
+    start, shift = jnp.asarray(start), jnp.asarray(shift)
+
     def step(x: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
         x = x - eta * _slopes(problem, client, x) + shift
         return x, x

@@ -55,7 +55,7 @@ def sde_bias(
         x0 = jnp.asarray(x0, float)
         root = jnp.asarray(covariance_root(owner, covariance, x0.size))
         key, times = jax.random.key(seed), jnp.asarray(ends, float)
-        found = np.asarray(_pair_means(problem, jnp.asarray(client), eta, x0, times, root, key, pairs))
+        found = np.asarray(_pair_means(problem, jnp.asarray(client), jnp.asarray(eta), x0, times, root, key, pairs))
     return BiasEstimate(ends, found.mean(axis=1), found.std(axis=1, ddof=1) / np.sqrt(pairs))
 
 
