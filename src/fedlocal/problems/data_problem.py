@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import equinox as eqx
@@ -53,16 +54,7 @@ class DataProblem(AbstractProblem):
         return jax.grad(objective)(x)
 
     def full_gradient(self, x: Params, client: Scalar) -> Params:
-        start, size = self.data.client_starts[client], self.data.client_sizes[client]
-        dtype = optax.tree.dtype(x, "promote")
-        block = min(self._rows_at_once(BLOCK_NUMBERS), self.data.largest)
-
-        def add_block(i: jax.Array | int, total: Params) -> Params:
-            rows, weights = mean_of_block(i, block, start, size, dtype)
-            examples = self.data.take(rows)
-            return optax.tree.add(total, jax.grad(lambda x: jnp.sum(weights * self.losses(x, examples)))(x))
-
-        return jax.lax.fori_loop(0, -(-self.data.largest // block), add_block, jax.grad(self.penalty)(x))
+        return _full_gradient(self, x, client, min(self._rows_at_once(BLOCK_NUMBERS), self.data.largest))
 
     def loss_weights(self, client_weights: np.ndarray) -> np.ndarray:
         return self.data.example_weights(client_weights)
@@ -93,6 +85,20 @@ class DataProblem(AbstractProblem):
         features = self.data.arrays[0]
         per_row = getattr(features, "longest_row", int(np.prod(features.shape[1:])))
         return max(1, min(self.data.num_examples, numbers // max(per_row, 1)))
+
+
+@partial(jax.jit, static_argnames="block")
+def _full_gradient(problem: DataProblem, x: Params, client: Scalar, block: int) -> Params:
+    """The gradient of F_m in blocks of examples."""
+    data, dtype = problem.data, optax.tree.dtype(x, "promote")
+    start, size = data.client_starts[client], data.client_sizes[client]
+
+    def add_block(i: jax.Array | int, total: Params) -> Params:
+        rows, weights = mean_of_block(i, block, start, size, dtype)
+        examples = data.take(rows)
+        return optax.tree.add(total, jax.grad(lambda x: jnp.sum(weights * problem.losses(x, examples)))(x))
+
+    return jax.lax.fori_loop(0, -(-data.largest // block), add_block, jax.grad(problem.penalty)(x))
 
 
 def rows_of_block(i: jax.Array | int, block: int, n: int) -> tuple[jax.Array, jax.Array]:

@@ -139,7 +139,7 @@ class Logistic(LinearProblem):
         labels = np.unique(np.asarray(data.arrays[1])).tolist()
         if not (set(labels) <= {-1, 1} or set(labels) <= {0, 1}):
             raise ValueError(f"Logistic: labels must be -1/+1 or 0/1, got {labels[:5]}")
-        signs = jnp.where(data.arrays[1] > 0, 1, -1).astype(_float_dtype(data.arrays[0]))
+        signs = jnp.array(np.where(np.asarray(data.arrays[1]) > 0, 1, -1).astype(_float_dtype(data.arrays[0])))
         return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], signs))
 
     @property
@@ -204,7 +204,7 @@ def class_labels(owner: str, data: FederatedData, num_classes: int) -> Federated
     wrong = (labels < 0) | (labels != np.floor(labels)) | (labels >= num_classes)
     if wrong.any():
         raise ValueError(f"{owner}: labels must be whole numbers in 0..{num_classes - 1}, got {labels[wrong][0]}")
-    return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], jnp.asarray(labels.astype(np.int32))))
+    return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], jnp.array(labels.astype(np.int32))))
 
 
 def _features_and_targets(owner: str, data: FederatedData, axes: int = 2) -> FederatedData:

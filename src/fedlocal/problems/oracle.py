@@ -76,7 +76,7 @@ def quadratics(matrices: Any, optima: Any, noise_std: Scalar = 0.0) -> Oracle:
     >>> problem.full_gradient(jnp.zeros(2), 0).tolist()
     [-1.0, -1.0]
     """
-    matrices, optima = jnp.asarray(matrices, jnp.result_type(float)), jnp.asarray(optima, jnp.result_type(float))
+    matrices, optima = (jnp.array(a, jnp.result_type(float)) for a in (matrices, optima))
     if matrices.ndim != 3 or optima.shape != matrices.shape[:2] or matrices.shape[1] != matrices.shape[2]:
         got = f"{matrices.shape} and {optima.shape}"
         raise ValueError(f"quadratics: matrices must be (M, d, d) and optima (M, d), got {got}")

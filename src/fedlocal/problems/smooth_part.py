@@ -105,12 +105,12 @@ class OracleMean(SmoothPart):
 
 def smooth_part_of(problem: AbstractProblem, client_weights: np.ndarray, federated: bool = False) -> SmoothPart:
     """F of a problem, from all its data or from what clients send."""
-    p = jnp.asarray(client_weights)
+    p = jnp.array(client_weights)
     if not isinstance(problem, DataProblem):
-        return OracleMean(problem, p, jnp.asarray(problem.loss_weights(client_weights)))
+        return OracleMean(problem, p, jnp.array(problem.loss_weights(client_weights)))
     if federated:
         return ClientMean(problem, p)
-    return PooledMean(problem, jnp.asarray(problem.loss_weights(client_weights)))
+    return PooledMean(problem, jnp.array(problem.loss_weights(client_weights)))
 
 
 def client_weights(owner: str, problem: AbstractProblem, weights: Weights) -> np.ndarray:
@@ -127,7 +127,7 @@ def client_weights(owner: str, problem: AbstractProblem, weights: Weights) -> np
 def point(owner: str, name: str, problem: AbstractProblem, x: Params) -> Params:
     """A point of a problem in float64, checked; call it where float64 is enabled."""
     try:
-        x = jax.tree.map(lambda a: jnp.asarray(np.asarray(a, np.float64)), x)
+        x = jax.tree.map(lambda a: jnp.array(np.asarray(a, np.float64)), x)
     except (TypeError, ValueError):
         raise TypeError(f"{owner}: {name} must hold numbers, got {x!r}") from None
     check_shapes(owner, name, problem, x)
@@ -137,7 +137,7 @@ def point(owner: str, name: str, problem: AbstractProblem, x: Params) -> Params:
 def check_shapes(owner: str, name: str, problem: AbstractProblem, x: Params) -> None:
     """Compare with the problem's own starting point: a wrong shape may broadcast and mean something else."""
     try:
-        own = jax.eval_shape(problem.init, jax.random.key(0))
+        own = jax.eval_shape(lambda: problem.init(jax.random.key(0)))  # JAX would compare bound methods by their data
     except ValueError:  # it has none to compare with
         return
     want, got = _shapes(own), _shapes(x)

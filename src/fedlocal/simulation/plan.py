@@ -88,10 +88,10 @@ class Plan(eqx.Module):
         per_round = clients if sampling.clients_per_round is None else sampling.clients_per_round
         epochs = local_epochs if batch_size is not None else None
         return cls(
-            starts=None if starts is None else jnp.asarray(starts),
-            sizes=None if sizes is None else jnp.asarray(sizes),
-            steps=jnp.asarray(steps, jnp.int32),
-            mean_weights=jnp.asarray(sizes if weights == "examples" else np.ones(clients), float),
+            starts=None if starts is None else jnp.array(starts),
+            sizes=None if sizes is None else jnp.array(sizes),
+            steps=jnp.array(np.asarray(steps, np.int32)),
+            mean_weights=jnp.array(np.asarray(sizes if weights == "examples" else np.ones(clients), float)),
             first=0,
             seed=checks.whole(owner, "seed", sampling.seed, at_least=0, at_most=2**31 - 1),
             num_clients=clients,

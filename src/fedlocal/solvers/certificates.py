@@ -134,20 +134,20 @@ def _gap_or_reason(
     no_l2 = l2 is None or float(l2) == 0  # an array may be zero too
     if no_l2:
         smooth = cast(ExampleMean, eqx.tree_at(lambda s: s.problem.l2, smooth, None, is_leaf=lambda a: a is None))
-    if not all(bool(jnp.all(jnp.isfinite(a))) for a in x.values()):
+    if not all(np.isfinite(a).all() for a in x.values()):
         return None, "x is not finite"
     psi_of, held = held_parts(psi, x)
     conjugated = {name: psi_of[name] for name in held if name != "weights" or no_l2}
     for name, part in conjugated.items():
         try:
-            jax.eval_shape(part.array_conjugate, x[name])
+            jax.eval_shape(lambda a, part=part: part.array_conjugate(a), x[name])
         except (TypeError, NotImplementedError) as error:
             advice = "write array_conjugate; with l2 > 0 the prox of the weights is enough"
             return None, f"{error}, which a gap needs: {advice}"
     if "intercept" in x and "intercept" not in held:
         slope_fn, start = partial(_intercept_slope, cast(ExampleMean, smooth), x), float(x["intercept"])
-        best = best_intercept(lambda at: InterceptSlope(*map(float, slope_fn(jnp.asarray(at)))), start)
-        x = {**x, "intercept": jnp.asarray(best)}
+        best = best_intercept(lambda at: InterceptSlope(*map(float, slope_fn(jnp.array(at)))), start)
+        x = {**x, "intercept": jnp.array(best)}
     bound, gauges = _lower_bound(smooth, psi, x)
     for part, gauge in zip((psi_of[name] for name in held), gauges, strict=True):
         if not np.isfinite(gauge):

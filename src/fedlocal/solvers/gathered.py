@@ -31,9 +31,10 @@ class Gram(SmoothPart):
         g = self.matrix @ v - self.linear
         return v @ (g - self.linear) / 2 + self.constant, unravel(g)
 
-    def scaled(self, s: jax.Array) -> "Gram":
+    def scaled(self, s: np.ndarray) -> "Gram":
         """F as a function of v / s."""
-        return Gram(s[:, None] * self.matrix * s, s * self.linear, self.constant)
+        matrix, linear = np.asarray(self.matrix), np.asarray(self.linear)
+        return Gram(jnp.array(s[:, None] * matrix * s), jnp.array(s * linear), self.constant)
 
 
 def worth_gathering(problem: AbstractProblem) -> bool:
@@ -72,7 +73,7 @@ def gather(problem: LinearProblem, example_weights: np.ndarray, center: Any = No
     if problem.l2 is not None:
         matrix[range(first, size), range(first, size)] += float(problem.l2)
     constant: Any = curvature / 2 * np.sum(example_weights * targets**2)
-    return Gram(jnp.asarray(matrix), jnp.asarray(linear), jnp.asarray(constant))
+    return Gram(jnp.array(matrix), jnp.array(linear), jnp.array(constant))
 
 
 class Dense(SmoothPart):
@@ -125,4 +126,4 @@ def gather_features(
     targets = np.asarray(problem.data.arrays[1])
     if np.issubdtype(targets.dtype, np.floating):
         targets = targets.astype(np.float64)
-    return Dense(problem, coordinates, jnp.asarray(matrix), jnp.asarray(targets), jnp.asarray(example_weights))
+    return Dense(problem, coordinates, jnp.array(matrix), jnp.array(targets), jnp.array(example_weights))

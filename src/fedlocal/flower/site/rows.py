@@ -28,7 +28,7 @@ def examples_of(problem: AbstractProblem) -> int:
 
 def parameters_of(problem: AbstractProblem) -> Params:
     """Return shapes and types of a problem's parameters."""
-    return jax.eval_shape(problem.init, jax.random.key(0))
+    return jax.eval_shape(lambda: problem.init(jax.random.key(0)))
 
 
 def check_rows(policy: Policy, problem: AbstractProblem) -> None:

@@ -36,13 +36,13 @@ class GradientSampler:
         n = group.size or DRAWS
         if n > DRAWS:
             rows = group.rows.start + self.rng.choice(n, DRAWS, replace=False)
-            return jnp.asarray(rows), jnp.full(DRAWS, 1 / DRAWS)
+            return jnp.array(rows), jnp.array(np.full(DRAWS, 1 / DRAWS))
         places = np.arange(DRAWS)
-        return jnp.asarray(group.rows.start + np.minimum(places, n - 1)), jnp.asarray((places < n) / n)
+        return jnp.array(group.rows.start + np.minimum(places, n - 1)), jnp.array((places < n) / n)
 
     def at(self, x: Params) -> dict[str, float]:
         """Return each constant at x, the largest over the sampled clients."""
-        start = jax.tree.map(lambda a: jnp.asarray(self.rng.standard_normal(a.shape)), x)
+        start = jax.tree.map(lambda a: jnp.array(self.rng.standard_normal(a.shape)), x)
         bends = [_hessian_norms(self.problem, x, jnp.asarray(g.client), start) for g in self.groups]
         spreads = self._spreads(x)
         noise, fourth = self._of_batches(spreads)
