@@ -11,6 +11,7 @@ import scipy.sparse
 
 from fedlocal.core import static
 from fedlocal.util import checks
+from fedlocal.util.placement import on_device
 
 
 class SparseRows(eqx.Module):
@@ -48,8 +49,8 @@ class SparseMatrix(eqx.Module):
         if csr.nnz == 0:  # something to point padding at
             csr = scipy.sparse.csr_array((np.zeros(1), ([0], [0])), shape=csr.shape)
         lengths = np.diff(csr.indptr)
-        values = jnp.array(np.asarray(csr.data, jnp.result_type(float)))
-        columns, starts = jnp.array(csr.indices.astype(np.int32)), jnp.array(csr.indptr.astype(np.int32))
+        values = on_device(np.asarray(csr.data, jnp.result_type(float)))
+        columns, starts = on_device(csr.indices.astype(np.int32)), on_device(csr.indptr.astype(np.int32))
         rows, width = np.shape(matrix)
         return cls(values, columns, starts, (rows, width), int(lengths.max(initial=1)))
 
@@ -108,7 +109,7 @@ class FederatedData(eqx.Module):
         if len(beyond):
             m, last = beyond[0], (starts + sizes - 1)[beyond[0]]
             raise ValueError(f"FederatedData: client {m} has rows {starts[m]} to {last}, but there are {count} rows")
-        self.client_starts, self.client_sizes, self.largest = jnp.array(starts), jnp.array(sizes), int(sizes.max())
+        self.client_starts, self.client_sizes, self.largest = on_device(starts), on_device(sizes), int(sizes.max())
 
     @classmethod
     def from_clients(cls, clients: Sequence[Any]) -> "FederatedData":
@@ -205,7 +206,7 @@ def _device_array(i: int, a: Any) -> Any:
         return SparseMatrix.from_scipy(a)
     if not isinstance(a, jax.Array) and np.asarray(a).dtype.kind not in "biufc":
         raise TypeError(f"FederatedData: array {i} must hold numbers, got {np.asarray(a).ravel()[:1].tolist()}")
-    array = a if isinstance(a, jax.Array) else jnp.array(a)  # `asarray` compiles a copy for every shape
+    array = a if isinstance(a, jax.Array) else on_device(a)
     if array.ndim == 0:
         raise ValueError("FederatedData: arrays need one row per example, got a single number")
     return array

@@ -13,6 +13,7 @@ from fedlocal.data.federated_data import FederatedData, SparseMatrix
 from fedlocal.losses import LogisticLoss, ScoreLoss, SoftmaxLoss, SquaredLoss
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.util import checks
+from fedlocal.util.placement import on_device
 
 
 class LinearProblem(DataProblem):
@@ -139,7 +140,7 @@ class Logistic(LinearProblem):
         labels = np.unique(np.asarray(data.arrays[1])).tolist()
         if not (set(labels) <= {-1, 1} or set(labels) <= {0, 1}):
             raise ValueError(f"Logistic: labels must be -1/+1 or 0/1, got {labels[:5]}")
-        signs = jnp.array(np.where(np.asarray(data.arrays[1]) > 0, 1, -1).astype(_float_dtype(data.arrays[0])))
+        signs = on_device(np.where(np.asarray(data.arrays[1]) > 0, 1, -1).astype(_float_dtype(data.arrays[0])))
         return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], signs))
 
     @property
@@ -204,7 +205,7 @@ def class_labels(owner: str, data: FederatedData, num_classes: int) -> Federated
     wrong = (labels < 0) | (labels != np.floor(labels)) | (labels >= num_classes)
     if wrong.any():
         raise ValueError(f"{owner}: labels must be whole numbers in 0..{num_classes - 1}, got {labels[wrong][0]}")
-    return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], jnp.array(labels.astype(np.int32))))
+    return eqx.tree_at(lambda d: d.arrays, data, (data.arrays[0], on_device(labels.astype(np.int32))))
 
 
 def _features_and_targets(owner: str, data: FederatedData, axes: int = 2) -> FederatedData:

@@ -13,6 +13,7 @@ from fedlocal.core import AbstractProblem, Params
 from fedlocal.core.types import WEIGHTS, Weights
 from fedlocal.problems.data_problem import LOSS_NUMBERS, DataProblem, cast_like, mean_of_block, rows_of_block
 from fedlocal.util import checks
+from fedlocal.util.placement import on_device
 from fedlocal.util.serialization import path_name
 
 SMALL_BLOCK = 256  # rows; fewer at once cost as much time
@@ -105,12 +106,12 @@ class OracleMean(SmoothPart):
 
 def smooth_part_of(problem: AbstractProblem, client_weights: np.ndarray, federated: bool = False) -> SmoothPart:
     """F of a problem, from all its data or from what clients send."""
-    p = jnp.array(client_weights)
+    p = on_device(client_weights)
     if not isinstance(problem, DataProblem):
-        return OracleMean(problem, p, jnp.array(problem.loss_weights(client_weights)))
+        return OracleMean(problem, p, on_device(problem.loss_weights(client_weights)))
     if federated:
         return ClientMean(problem, p)
-    return PooledMean(problem, jnp.array(problem.loss_weights(client_weights)))
+    return PooledMean(problem, on_device(problem.loss_weights(client_weights)))
 
 
 def client_weights(owner: str, problem: AbstractProblem, weights: Weights) -> np.ndarray:
@@ -127,7 +128,7 @@ def client_weights(owner: str, problem: AbstractProblem, weights: Weights) -> np
 def point(owner: str, name: str, problem: AbstractProblem, x: Params) -> Params:
     """A point of a problem in float64, checked; call it where float64 is enabled."""
     try:
-        x = jax.tree.map(lambda a: jnp.array(np.asarray(a, np.float64)), x)
+        x = jax.tree.map(lambda a: on_device(np.asarray(a, np.float64)), x)
     except (TypeError, ValueError):
         raise TypeError(f"{owner}: {name} must hold numbers, got {x!r}") from None
     check_shapes(owner, name, problem, x)

@@ -14,6 +14,7 @@ from fedlocal.core import AbstractProblem, Batch, static
 from fedlocal.core.types import Weights
 from fedlocal.problems.smooth_part import client_weights
 from fedlocal.util import checks
+from fedlocal.util.placement import on_device
 
 COHORT_BLOCK = 64  # rounds whose clients are drawn together
 SMALL_CLIENT = 2**16  # examples
@@ -88,10 +89,10 @@ class Plan(eqx.Module):
         per_round = clients if sampling.clients_per_round is None else sampling.clients_per_round
         epochs = local_epochs if batch_size is not None else None
         return cls(
-            starts=None if starts is None else jnp.array(starts),
-            sizes=None if sizes is None else jnp.array(sizes),
-            steps=jnp.array(np.asarray(steps, np.int32)),
-            mean_weights=jnp.array(np.asarray(sizes if weights == "examples" else np.ones(clients), float)),
+            starts=None if starts is None else on_device(starts),
+            sizes=None if sizes is None else on_device(sizes),
+            steps=on_device(np.asarray(steps, np.int32)),
+            mean_weights=on_device(np.asarray(sizes if weights == "examples" else np.ones(clients), float)),
             first=0,
             seed=checks.whole(owner, "seed", sampling.seed, at_least=0, at_most=2**31 - 1),
             num_clients=clients,

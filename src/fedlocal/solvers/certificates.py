@@ -25,6 +25,7 @@ from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import ExampleMean, SmoothPart, client_weights, point, smooth_part_of
 from fedlocal.solvers.intercept import InterceptSlope, best_intercept
 from fedlocal.util import checks
+from fedlocal.util.placement import on_device
 
 ROUNDING = 1e-15  # relative; a dual point scaled onto the boundary of a domain stays inside
 
@@ -146,8 +147,8 @@ def _gap_or_reason(
             return None, f"{error}, which a gap needs: {advice}"
     if "intercept" in x and "intercept" not in held:
         slope_fn, start = partial(_intercept_slope, cast(ExampleMean, smooth), x), float(x["intercept"])
-        best = best_intercept(lambda at: InterceptSlope(*map(float, slope_fn(jnp.array(at)))), start)
-        x = {**x, "intercept": jnp.array(best)}
+        best = best_intercept(lambda at: InterceptSlope(*map(float, slope_fn(on_device(at)))), start)
+        x = {**x, "intercept": on_device(best)}
     bound, gauges = _lower_bound(smooth, psi, x)
     for part, gauge in zip((psi_of[name] for name in held), gauges, strict=True):
         if not np.isfinite(gauge):

@@ -13,6 +13,7 @@ from fedlocal.data.federated_data import SparseMatrix
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import SmoothPart
 from fedlocal.solvers.coordinates import Coordinates
+from fedlocal.util.placement import on_device
 
 MOST_PARAMETERS = 4097  # parameters; the matrix has their square
 BLOCK_NUMBERS = 1 << 23  # numbers of the features that are copied at once
@@ -34,7 +35,7 @@ class Gram(SmoothPart):
     def scaled(self, s: np.ndarray) -> "Gram":
         """F as a function of v / s."""
         matrix, linear = np.asarray(self.matrix), np.asarray(self.linear)
-        return Gram(jnp.array(s[:, None] * matrix * s), jnp.array(s * linear), self.constant)
+        return Gram(on_device(s[:, None] * matrix * s), on_device(s * linear), self.constant)
 
 
 def worth_gathering(problem: AbstractProblem) -> bool:
@@ -73,7 +74,7 @@ def gather(problem: LinearProblem, example_weights: np.ndarray, center: Any = No
     if problem.l2 is not None:
         matrix[range(first, size), range(first, size)] += float(problem.l2)
     constant: Any = curvature / 2 * np.sum(example_weights * targets**2)
-    return Gram(jnp.array(matrix), jnp.array(linear), jnp.array(constant))
+    return Gram(on_device(matrix), on_device(linear), on_device(constant))
 
 
 class Dense(SmoothPart):
@@ -126,4 +127,4 @@ def gather_features(
     targets = np.asarray(problem.data.arrays[1])
     if np.issubdtype(targets.dtype, np.floating):
         targets = targets.astype(np.float64)
-    return Dense(problem, coordinates, jnp.array(matrix), jnp.array(targets), jnp.array(example_weights))
+    return Dense(problem, coordinates, on_device(matrix), on_device(targets), on_device(example_weights))

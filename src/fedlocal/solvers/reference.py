@@ -21,6 +21,7 @@ from fedlocal.solvers.fista import accelerated
 from fedlocal.solvers.gathered import feature_matrix, fits, gather, gather_features, worth_gathering
 from fedlocal.solvers.lbfgs import minimize_smooth
 from fedlocal.util import checks
+from fedlocal.util.placement import on_device
 from fedlocal.util.progress import ProgressBar
 
 ITERATIONS = 100_000
@@ -159,7 +160,7 @@ class _ReferenceSolver:
             x0 = point(self.owner, "x0", self.problem, self.problem.init(jax.random.key(0)) if x0 is None else x0)
             objective = self._objective(psi, x0)
             with ProgressBar(self.owner, self.max_iterations, progress) as bar:
-                start = jax.tree.map(jnp.array, objective.coordinates.from_x(jax.device_get(x0)))
+                start = jax.tree.map(on_device, objective.coordinates.from_x(jax.device_get(x0)))
                 z, iterations, solver = self._minimize(objective, start, bar)
             z = jax.device_get(z)
             x = jax.tree.map(lambda a: np.asarray(a, np.float64), objective.coordinates.to_x(z))

@@ -14,6 +14,7 @@ from fedlocal.problems import Oracle
 from fedlocal.problems.data_problem import DataProblem, cast_like
 from fedlocal.theory.constants import client_groups
 from fedlocal.theory.constants.types import EstimationTask
+from fedlocal.util.placement import on_device
 
 CLIENTS = 8  # largest number of sampled groups of clients
 DRAWS = 256  # examples, or draws of noise, per client
@@ -36,13 +37,13 @@ class GradientSampler:
         n = group.size or DRAWS
         if n > DRAWS:
             rows = group.rows.start + self.rng.choice(n, DRAWS, replace=False)
-            return jnp.array(rows), jnp.array(np.full(DRAWS, 1 / DRAWS))
+            return on_device(rows), on_device(np.full(DRAWS, 1 / DRAWS))
         places = np.arange(DRAWS)
-        return jnp.array(group.rows.start + np.minimum(places, n - 1)), jnp.array((places < n) / n)
+        return on_device(group.rows.start + np.minimum(places, n - 1)), on_device((places < n) / n)
 
     def at(self, x: Params) -> dict[str, float]:
         """Return each constant at x, the largest over the sampled clients."""
-        start = jax.tree.map(lambda a: jnp.array(self.rng.standard_normal(a.shape)), x)
+        start = jax.tree.map(lambda a: on_device(self.rng.standard_normal(a.shape)), x)
         bends = [_hessian_norms(self.problem, x, jnp.asarray(g.client), start) for g in self.groups]
         spreads = self._spreads(x)
         noise, fourth = self._of_batches(spreads)
