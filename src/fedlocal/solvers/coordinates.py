@@ -1,15 +1,12 @@
 """Coordinates: features of any size look alike to a solver, and a free intercept does not disturb the weights."""
 
-import operator
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from fedlocal.core import Params, Regularizer, Scalar
-from fedlocal.losses.score_loss import array_namespace
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import SmoothPart
 from fedlocal.solvers.certificates import held_parts, kkt_residual
@@ -27,16 +24,16 @@ class Coordinates(eqx.Module):
     """
 
     scales: Params  # in the structure of x: one number, or one that broadcasts to its array
-    center: Any = None  # in the shape of one example; None for zero
+    center: jax.Array | None = None  # in the shape of one example; None for zero
 
     def to_x(self, z: Params) -> Params:
-        x = jax.tree.map(operator.mul, z, self.scales)  # NumPy arrays stay such
+        x = jax.tree.map(jnp.multiply, z, self.scales)
         return x if self.center is None else {**x, "intercept": x["intercept"] - _shift(self.center, x)}
 
     def from_x(self, x: Params) -> Params:
         if self.center is not None:
             x = {**x, "intercept": x["intercept"] + _shift(self.center, x)}
-        return jax.tree.map(operator.truediv, x, self.scales)
+        return jax.tree.map(jnp.divide, x, self.scales)
 
     def gradient(self, g: Params) -> Params:
         """The gradient with respect to x, of that with respect to z."""
@@ -74,12 +71,10 @@ class Objective(eqx.Module):
 
     def allowed(self, z: Params, tolerance: Scalar) -> jax.Array:
         """tolerance * max(1, ||x||), and what the rounding of x and of scores puts into a gradient."""
-        x, sizes = map(jax.tree.leaves, (self.coordinates.to_x(z), self.sizes))
-        xp = array_namespace(x[0])  # NumPy, if z is
-        scores = sum(xp.sum(s * xp.abs(a)) for s, a in zip(sizes, x, strict=True))
-        relative = xp.minimum(ROUNDING * (scores + self.offset), MOST_ROUNDING * self.offset)
-        norm, most = (xp.sqrt(sum(xp.sum(a**2) for a in leaves)) for leaves in (x, sizes))
-        return tolerance * xp.maximum(1, norm) + most * relative
+        x = self.coordinates.to_x(z)
+        scores = sum(jnp.sum(s * jnp.abs(a)) for s, a in zip(*map(jax.tree.leaves, (self.sizes, x)), strict=True))
+        relative = jnp.minimum(ROUNDING * (scores + self.offset), MOST_ROUNDING * self.offset)
+        return tolerance * jnp.maximum(1, optax.tree.norm(x)) + optax.tree.norm(self.sizes) * relative
 
 
 class FeatureMoments(eqx.Module):
@@ -120,7 +115,7 @@ def fitting_coordinates(problem: LinearProblem, moments: FeatureMoments, psi: Re
     scales = {"weights": weights.reshape(weights.shape + (1,) * (np.ndim(x["weights"]) - weights.ndim))}
     if "intercept" in x:
         scales["intercept"] = _power_of_two(np.asarray(problem.score_loss.diagonal_bound))
-    return Coordinates(scales, center)
+    return Coordinates(jax.tree.map(jnp.asarray, scales), None if center is None else jnp.asarray(center))
 
 
 def sizes_and_offset(problem: LinearProblem, moments: FeatureMoments, x: Params) -> tuple[Params, float]:
@@ -130,14 +125,14 @@ def sizes_and_offset(problem: LinearProblem, moments: FeatureMoments, x: Params)
     sizes = {"weights": weights.reshape(weights.shape + (1,) * (np.ndim(x["weights"]) - weights.ndim))}
     if "intercept" in x:
         sizes["intercept"] = np.asarray(root)
-    sizes = {name: np.broadcast_to(a, np.shape(x[name])) for name, a in sizes.items()}
+    sizes = {name: jnp.broadcast_to(jnp.asarray(a), np.shape(x[name])) for name, a in sizes.items()}
     # slopes are curvature * (score - target) for squares, and at most one for the other losses
     return sizes, float(moments.target * root if problem.score_loss.quadratic else moments.target / root)
 
 
-def _shift(center: Any, x: Params) -> Any:
+def _shift(center: jax.Array, x: Params) -> jax.Array:
     """center'weights, of each output."""
-    return array_namespace(x["weights"]).tensordot(center, x["weights"], center.ndim)
+    return jnp.tensordot(center, x["weights"], center.ndim)
 
 
 def _power_of_two(curvature: np.ndarray) -> np.ndarray:

@@ -13,7 +13,6 @@ from fedlocal.data.federated_data import SparseMatrix
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import SmoothPart
 from fedlocal.solvers.coordinates import Coordinates
-from fedlocal.util.placement import on_device
 
 MOST_PARAMETERS = 4097  # parameters; the matrix has their square
 BLOCK_NUMBERS = 1 << 23  # numbers of the features that are copied at once
@@ -32,10 +31,9 @@ class Gram(SmoothPart):
         g = self.matrix @ v - self.linear
         return v @ (g - self.linear) / 2 + self.constant, unravel(g)
 
-    def scaled(self, s: np.ndarray) -> "Gram":
+    def scaled(self, s: jax.Array) -> "Gram":
         """F as a function of v / s."""
-        matrix, linear = np.asarray(self.matrix), np.asarray(self.linear)
-        return Gram(on_device(s[:, None] * matrix * s), on_device(s * linear), self.constant)
+        return Gram(s[:, None] * self.matrix * s, s * self.linear, self.constant)
 
 
 def worth_gathering(problem: AbstractProblem) -> bool:
@@ -74,7 +72,7 @@ def gather(problem: LinearProblem, example_weights: np.ndarray, center: Any = No
     if problem.l2 is not None:
         matrix[range(first, size), range(first, size)] += float(problem.l2)
     constant: Any = curvature / 2 * np.sum(example_weights * targets**2)
-    return Gram(on_device(matrix), on_device(linear), on_device(constant))
+    return Gram(jnp.asarray(matrix), jnp.asarray(linear), jnp.asarray(constant))
 
 
 class Dense(SmoothPart):
@@ -127,4 +125,4 @@ def gather_features(
     targets = np.asarray(problem.data.arrays[1])
     if np.issubdtype(targets.dtype, np.floating):
         targets = targets.astype(np.float64)
-    return Dense(problem, coordinates, on_device(matrix), on_device(targets), on_device(example_weights))
+    return Dense(problem, coordinates, jnp.asarray(matrix), jnp.asarray(targets), jnp.asarray(example_weights))

@@ -15,7 +15,6 @@ from scipy.optimize import minimize
 from fedlocal.core import Params
 from fedlocal.solvers.coordinates import Objective
 from fedlocal.solvers.gathered import Gram
-from fedlocal.util.placement import on_device
 from fedlocal.util.progress import ProgressBar
 
 NEWTON_STEPS = 8
@@ -68,7 +67,7 @@ def _minimize_parameters(
     (start, unravel), steps = ravel_pytree(x), itertools.count(1)
 
     def value_and_gradient(v: np.ndarray) -> tuple[float, np.ndarray]:
-        value, g = _value_and_gradient(objective, unravel(on_device(v)))
+        value, g = _value_and_gradient(objective, unravel(jnp.asarray(v)))
         return float(value), np.asarray(ravel_pytree(g)[0])
 
     def show(intermediate_result: Any) -> None:
@@ -76,7 +75,7 @@ def _minimize_parameters(
 
     gradient_tolerance = tolerance / np.sqrt(start.size)
     found, iterations = minimize_lbfgs(value_and_gradient, np.asarray(start), max_iterations, gradient_tolerance, show)
-    return unravel(on_device(found)), iterations
+    return unravel(jnp.asarray(found)), iterations
 
 
 def _gram_step(objective: Objective, x: Params) -> Params:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from fedlocal.core import AbstractProblem, Params, Regularizer, Zero
 from fedlocal.core.types import Weights
@@ -21,7 +22,6 @@ from fedlocal.solvers.fista import accelerated
 from fedlocal.solvers.gathered import feature_matrix, fits, gather, gather_features, worth_gathering
 from fedlocal.solvers.lbfgs import minimize_smooth
 from fedlocal.util import checks
-from fedlocal.util.placement import on_device
 from fedlocal.util.progress import ProgressBar
 
 ITERATIONS = 100_000
@@ -160,9 +160,7 @@ class _ReferenceSolver:
             x0 = point(self.owner, "x0", self.problem, self.problem.init(jax.random.key(0)) if x0 is None else x0)
             objective = self._objective(psi, x0)
             with ProgressBar(self.owner, self.max_iterations, progress) as bar:
-                start = jax.tree.map(on_device, objective.coordinates.from_x(jax.device_get(x0)))
-                z, iterations, solver = self._minimize(objective, start, bar)
-            z = jax.device_get(z)
+                z, iterations, solver = self._minimize(objective, objective.coordinates.from_x(x0), bar)
             x = jax.tree.map(lambda a: np.asarray(a, np.float64), objective.coordinates.to_x(z))
             found = certify(self.problem, psi, x, self.p)
             allowed = 2 * float(objective.allowed(z, self.tolerance / 2))
@@ -176,7 +174,7 @@ class _ReferenceSolver:
     def _objective(self, psi: Regularizer, x: Params) -> Objective:
         problem = self.problem
         if not fits(problem) and not worth_gathering(problem):
-            zeros, ones = (jax.tree.map(lambda a, fill=fill: np.full(a.shape, fill, a.dtype), x) for fill in (0.0, 1.0))
+            zeros, ones = (jax.tree.map(lambda a, fill=fill: jnp.full_like(a, fill), x) for fill in (0.0, 1.0))
             return Objective(smooth_part_of(problem, self.p), psi, Coordinates(ones), zeros, 0.0)
         psi_of, held = held_parts(psi, x)
         kind = len(held), psi_of["weights"].is_separable()
@@ -184,9 +182,8 @@ class _ReferenceSolver:
         if kind not in self.gathered:
             coordinates = fitting_coordinates(problem, moments, psi, x)
             if worth_gathering(problem):
-                spread = jax.tree.map(lambda a, s: np.broadcast_to(s, a.shape).ravel(), x, coordinates.scales)
-                scales = np.concatenate(jax.tree.leaves(spread))
-                smooth = gather(problem, example_weights, coordinates.center).scaled(scales)
+                spread = jax.tree.map(lambda a, s: jnp.broadcast_to(s, a.shape), x, coordinates.scales)
+                smooth = gather(problem, example_weights, coordinates.center).scaled(ravel_pytree(spread)[0])
             else:
                 smooth = gather_features(problem, matrix, example_weights, coordinates)
             self.gathered = {kind: (smooth, coordinates)}  # one at a time: it may be large
