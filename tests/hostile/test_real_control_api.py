@@ -285,7 +285,7 @@ def test_the_key_of_one_site_under_the_name_of_another_is_refused_and_named(stud
     assert sorted(nodes) == sorted(SITES)
     impostor = study.site("north", study.folder / "north.csv", key="south")
     impostor.wait_for("connected to")
-    run = study.start('patience=3.0 results="impostor"')
+    run = study.start('patience=10.0 results="impostor"')
     assert run.exit_code() == 1, run.log()
     assert "refused: south's key came under the name north" in run.log()
     assert "the run stopped: 0 of 2 sites take part" in run.log()
