@@ -28,7 +28,7 @@ from oracles import transcripts
 pytestmark = pytest.mark.xdist_group("flower")
 USUAL = ("fed_ac_one", "scaffold")  # several sequences at a client; memory that stays there
 CHOSEN = [name if name in USUAL else pytest.param(name, marks=pytest.mark.thorough) for name in METHODS]
-CONFORMANCE_ROUNDS = 5
+CONFORMANCE_ROUNDS = 3
 ROUNDS, POISONED, STRUCK = 8, {1, 6}, 2  # b is killed in round STRUCK, counted from 0
 STEADY, STRICT = "fed_dual_avg", "fed_mid"
 

@@ -39,7 +39,7 @@ driver.SAVE_SECONDS = 0.0
 data = fl.data.synthetic_lasso("III", seed=0, dimension=32)
 for name in ("killed", "whole"):
     result = fl.simulate(
-        fl.problems.LeastSquares(data), fl.methods.FedDualAvg(0.002, 1.0, fl.regularizers.L1(0.3)), rounds=1000,
+        fl.problems.LeastSquares(data), fl.methods.FedDualAvg(0.002, 1.0, fl.regularizers.L1(0.3)), rounds=300,
         eval_every=5, clients_per_round=8, local_epochs=1, batch_size=32, seed=1, checkpoint=f"{sys.argv[1]}/{name}",
         progress=False, metrics=[fl.metrics.ClientDiscrepancy()],
     )
