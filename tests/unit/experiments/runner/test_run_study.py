@@ -242,6 +242,7 @@ def test_the_strength_is_in_the_middle_of_those_that_recover_the_pattern():
     assert problem._middle(strengths, np.array([True, False, False, False, True, True])) == 0.35
 
 
+@pytest.mark.optimised
 def test_the_strength_found_recovers_the_true_support_centrally():
     task = problem.RecoveryTask(settings(), seed=0)
     path = problem.choose_strength(task, "uniform")
