@@ -18,7 +18,7 @@ class ExtrapolatedState(NamedTuple):
 
 
 class AcceleratedProximalGradient(GradientMethod[ExtrapolatedState]):
-    r"""FISTA with adaptive restart for min_x mean_m F_m(x) + psi(x), F convex and L-smooth, step size eta <= 1/L.
+    r"""FISTA with adaptive restart for min_x mean_m F_m(x) + psi(x), F convex and L-smooth.
 
     Client m returns the mean of its stochastic gradients at z of the server. At first z = x and t = 1.
     Server, with g the mean over clients:
@@ -29,6 +29,11 @@ class AcceleratedProximalGradient(GradientMethod[ExtrapolatedState]):
     Its first two rounds are ProximalGradient's, and with psi = 0 MinibatchSGD's. With batch_size=None and weights="examples"
     it is the centralised method on the data of all clients gathered. z may lie outside a constraint, where F must have a
     gradient, too; x does not.
+
+    Args:
+        step_size: eta, above 0; at most 1/L in the theorems.
+        regularizer: psi; zero by default.
+
     Reference: Beck and Teboulle (2009), "A fast iterative shrinkage-thresholding algorithm for linear inverse problems", FISTA
     with constant step size; O'Donoghue and Candes (2015), "Adaptive restart for accelerated gradient schemes", gradient scheme
     with the generalised gradient (z - x+) / eta. Differs from it: x, z, t are x_{k-1}, y_k, t_k of FISTA; the gradient is a

@@ -16,6 +16,10 @@ class AGD(AcceleratedGradientMethod):
         x_ag <- x_md - g / L,   x <- (1 - 1/sqrt(kappa)) x + x_md / sqrt(kappa) - g / sqrt(L mu).
 
     It is MinibatchAcSGD with step size 1/L. Run it with batch_size=None and local_steps=1 to be deterministic.
+
+    Args:
+        smoothness, strong_convexity: L and mu, L >= mu > 0.
+
     Reference: dissertation, algorithm algo:agd. Differs from it: the gradient is a mean over clients.
 
     >>> AGD(smoothness=4.0, strong_convexity=1.0).init(1.0)

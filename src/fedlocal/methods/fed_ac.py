@@ -190,6 +190,11 @@ class GeneralFedAc(AcceleratedLocalMethod):
     r"""`FedAc` with the four numbers of its box given one by one.
 
     alpha = beta = 1 with gamma = eta is FedAvg.
+
+    Args:
+        alpha, beta: at least 1.
+        eta, gamma: above 0.
+
     Reference: dissertation, algorithm fedac. Differs from it: as `FedAc` does.
 
     >>> method = GeneralFedAc(alpha=1.0, beta=1.0, eta=0.1, gamma=0.1)

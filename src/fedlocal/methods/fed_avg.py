@@ -21,8 +21,14 @@ class FedAvg(LocalMethod[AvgState, Params, Params, NoMemory]):
     Server:  x <- x + eta_s mean_m (x_m - x),  or any Optax optimiser applied to the negative mean change.
 
     server_step_size = 1 with all clients is the simple form; on `fl.problems.only(problem, client)` it is single-client SGD;
-    one local step per round is minibatch SGD with step size
-    eta_s eta_c; server_optimizer = optax.sgd(eta_s) is server_step_size = eta_s.
+    one local step per round is minibatch SGD with step size eta_s eta_c; server_optimizer = optax.sgd(eta_s) is
+    server_step_size = eta_s.
+
+    Args:
+        client_step_size: eta_c, above 0.
+        server_step_size: eta_s, above 0; None is 1, or that of the optimiser.
+        server_optimizer: an Optax optimiser with a step size of its own, instead of `server_step_size`; None for none.
+
     Reference: dissertation, algorithms fedavg and fedavg:slr. Differs from it: the optional server optimiser (Reddi et al.,
     2021), unequal numbers of local steps, weights.
 

@@ -22,7 +22,12 @@ class FedDualAvg(MirrorMethod[DualState, DualState, DualState, NoMemory]):
     Server: (y, walked) <- (y, walked) + eta_s mean_m (their changes). The solution is grad (h + walked psi)^*(y).
 
     psi = 0 with h = 1/2||.||^2 is FedAvg; one client with one step per round and eta_s = 1 is sequential dual averaging.
-    `prox_on_clients=False` (only server proximal, OSP) drops psi from the client's x.
+
+    Args:
+        client_step_size, server_step_size: eta_c and eta_s, above 0.
+        regularizer, mirror_map: psi and h; zero and Euclidean by default.
+        prox_on_clients: False drops psi from the clients' x (only server proximal, OSP).
+
     Reference: dissertation, algorithms feddualavg and feddualavg-osp. Differs from it: unequal numbers of local steps
     allowed; with equal ones `walked` is the box's eta_s eta_c r K + eta_c k.
 

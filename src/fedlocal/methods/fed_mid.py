@@ -20,9 +20,15 @@ class FedMiD(MirrorMethod[Params, PrimalState, PrimalState, NoMemory]):
     Client m repeats, from x of the server:  x <- grad (h + eta_c psi)^*(grad h(x) - eta_c g_m(x)).
     Server:  x <- grad (h + eta_s w psi)^*(grad h(x + eta_s mean_m (x_m - x))),  w = mean_m of the walked eta_c K_m.
 
-    psi = 0 with h = 1/2||.||^2 is FedAvg. `prox_on_clients=False` (only server proximal, OSP) drops psi from the client's
-    step; then one client with one step per round and eta_s = 1 is sequential mirror descent. The full method applies psi
-    twice in such a round, so it is sequential mirror descent only when psi is zero or a constraint.
+    psi = 0 with h = 1/2||.||^2 is FedAvg. With `prox_on_clients=False`, one client with one step per round and
+    eta_s = 1 is sequential mirror descent. The full method applies psi twice in such a round, so it is sequential
+    mirror descent only when psi is zero or a constraint.
+
+    Args:
+        client_step_size, server_step_size: eta_c and eta_s, above 0.
+        regularizer, mirror_map: psi and h; zero and Euclidean by default.
+        prox_on_clients: False drops psi from the clients' steps (only server proximal, OSP).
+
     Reference: dissertation, algorithms fedmid and fedmid-osp. Differs from it: for h other than Euclidean the box adds a
     primal change to a dual point, here the average is taken in the primal; unequal numbers of local steps allowed.
 

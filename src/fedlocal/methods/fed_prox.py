@@ -17,11 +17,16 @@ class PulledClient(NamedTuple):
 class FedProx(LocalMethod[Params, PulledClient, Params, NoMemory]):
     r"""Federated averaging with a proximal term on the clients, for min_x mean_m F_m(x).
 
-    Client m repeats, from y = x of the server:  y <- y - eta_c (g_m(y) + mu (y - x)),  mu = `proximity`.
+    Client m repeats, from y = x of the server:  y <- y - eta_c (g_m(y) + mu (y - x)).
     Server:  x <- x + eta_s mean_m (y - x).
 
     mu = 0 is FedAvg; one local step per round is minibatch SGD with step size eta_s eta_c, whatever mu is; a round is FedAvg's on
     F_m(y) + mu/2 ||y - x||^2.
+
+    Args:
+        client_step_size, server_step_size: eta_c and eta_s, above 0.
+        proximity: mu, at least 0.
+
     Reference: Li et al. (2020), Federated Optimization in Heterogeneous Networks, algorithm 2. Differs from it: the clients'
     inexact solver is K gradient steps, weights are in the mean and not in the sampling of clients, the server's step size.
 

@@ -42,6 +42,10 @@ class MinibatchAcSGD(AcceleratedGradientMethod):
         gamma = sqrt(eta / mu),  alpha = 1 / (gamma mu),  beta = alpha + 1.
 
     One local step per round is vanilla FedAc with one local step; full gradients with eta = 1/L is AGD.
+
+    Args:
+        step_size, strong_convexity: eta and mu, above 0, eta mu at most 1.
+
     Reference: dissertation, baselines of the FedAc experiments (MB-AC-SGD). Differs from it: nothing.
 
     >>> MinibatchAcSGD(step_size=0.5, strong_convexity=0.5).coupling()

@@ -43,6 +43,10 @@ class MinibatchSGD(GradientMethod[Params]):
     Server:  x <- x - eta mean_m g_m.
 
     One local step per round is FedAvg with client step size eta.
+
+    Args:
+        step_size: eta, above 0.
+
     Reference: dissertation, baselines of the FedAc experiments (MB-SGD). Differs from it: nothing.
 
     >>> method = MinibatchSGD(step_size=0.1)

@@ -8,15 +8,7 @@ from fedlocal.util import checks
 
 
 class MirrorMethod(LocalMethod[Server, Client, Message, Memory]):
-    """A local method for min_x mean_m F_m(x) + psi(x) whose steps are taken in the geometry of h.
-
-    Args:
-        client_step_size: eta_c.
-        server_step_size: eta_s.
-        regularizer: psi.
-        mirror_map: h.
-        prox_on_clients: False drops psi from the clients' steps (only server proximal, OSP).
-    """
+    """A local method for min_x mean_m F_m(x) + psi(x) whose steps are taken in the geometry of h."""
 
     client_step_size: Scalar
     server_step_size: Scalar = 1.0

@@ -17,6 +17,11 @@ class ProximalGradient(GradientMethod[Params]):
 
     psi = 0 is MinibatchSGD. With batch_size=None and weights="examples" it is `centralized`: proximal gradient descent on the
     data of all clients gathered. On `fl.problems.only(problem, client)` it is `local`: one client without communication.
+
+    Args:
+        step_size: eta, above 0.
+        regularizer, mirror_map: psi and h; zero and Euclidean by default.
+
     Reference: dissertation, eq. pgm and bpgm; baselines of the fMRI task. Differs from it: eq. md:oneline lacks eta before
     the gradient.
 

@@ -30,6 +30,10 @@ class Scaffold(LocalMethod[ControlledState, ControlledClient, ControlledState, P
     Server:  x <- x + eta_s mean_m (y - x),   c <- c + (S / M) mean_m (c_m' - c_m),  where S of M clients took part.
 
     With one client it is FedAvg; one local step per round of all clients is minibatch SGD with step size eta_s eta_c.
+
+    Args:
+        client_step_size, server_step_size: eta_c and eta_s, above 0.
+
     Reference: Karimireddy et al. (2020), SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, algorithm 1 with
     option II. Differs from it: unequal numbers of local steps, weights.
 

@@ -13,6 +13,11 @@ class SubgradientFedAvg(LocalMethod[Params, Params, Params, NoMemory]):
     Server:  x <- x + eta_s mean_m (x_m - x).
 
     psi = 0 is FedAvg.
+
+    Args:
+        client_step_size, server_step_size: eta_c and eta_s, above 0.
+        regularizer: psi, not a constraint.
+
     Reference: dissertation, FedAvg(partial) in the figure haxby:simplified. Differs from it: nothing.
 
     >>> from fedlocal.regularizers import L1
