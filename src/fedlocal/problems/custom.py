@@ -13,8 +13,10 @@ from fedlocal.problems.data_problem import DataProblem, dense
 class Problem(DataProblem):
     r"""F_m(x) = mean_i loss_fn(x, *example_i) over the examples of client m.
 
-    `loss_fn(params, *example)` returns the loss of one example, e.g. `loss_fn(params, features, target)`; parameters are any
-    pytree. `init_fn(key)` makes the starting point; without it, give `x0` to the engine.
+    Args:
+        loss_fn: the loss of one example, e.g. `loss_fn(params, features, target)`; parameters are any pytree.
+        data: the examples of the clients.
+        init_fn: the starting point as a function of a key; None: give `x0` to the engine.
 
     >>> import jax.numpy as jnp, numpy as np
     >>> data = FederatedData.from_clients([(np.ones((2, 1)), np.zeros(2))])

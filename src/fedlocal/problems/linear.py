@@ -88,6 +88,11 @@ class SquaresProblem(LinearProblem):
 class LeastSquares(SquaresProblem):
     r"""F_m(x) = mean_i (a_i'x + x0 - b_i)^2, without a half, as in the text.
 
+    Args:
+        data: features (n, d), dense or sparse, and targets (n,).
+        intercept: True adds x0.
+        l2: adds l2/2 ||x||^2, without the intercept, to each F_m; at least 0.
+
     Reference: dissertation, eq. flasso. Differs from it: the regulariser belongs to the method.
 
     >>> data = FederatedData.from_clients([(np.eye(2), np.ones(2))])
@@ -104,6 +109,10 @@ class LeastSquares(SquaresProblem):
 class MatrixSensing(SquaresProblem):
     r"""F_m(X) = mean_i (<A_i, X> + x0 - b_i)^2 for matrices A_i.
 
+    Args:
+        data: matrices (n, rows, columns) and targets (n,).
+        intercept, l2: as in `LeastSquares`.
+
     Reference: dissertation, eq. fed:matrix:estimation. Differs from it: the regulariser belongs to the method.
 
     >>> data = FederatedData.from_clients([(np.ones((3, 2, 2)), np.ones(3))])
@@ -118,7 +127,12 @@ class MatrixSensing(SquaresProblem):
 
 
 class Logistic(LinearProblem):
-    r"""F_m(x) = mean_i log(1 + exp(-b_i (a_i'x + x0))) + l2/2 ||x||^2, labels b_i in {-1, +1} or {0, 1}.
+    r"""F_m(x) = mean_i log(1 + exp(-b_i (a_i'x + x0))) + l2/2 ||x||^2.
+
+    Args:
+        data: features (n, d), dense or sparse, and labels (n,), -1 and +1 or 0 and 1.
+        l2: at least 0.
+        intercept: True adds x0, which is not penalised.
 
     Reference: dissertation, experiments on a9a and epsilon. Differs from it: nothing.
 
@@ -154,7 +168,13 @@ class Logistic(LinearProblem):
 
 
 class Softmax(LinearProblem):
-    r"""F_m(X) = mean_i -log softmax(X'a_i + x0)[b_i] + l2/2 ||X||^2, labels b_i in 0..C-1; weights are (features, classes).
+    r"""F_m(X) = mean_i -log softmax(X'a_i + x0)[b_i] + l2/2 ||X||^2; weights are (features, classes).
+
+    Args:
+        data: features (n, d), dense or sparse, and labels (n,) in 0..C-1.
+        num_classes: C, at least 2; None takes the largest label plus one.
+        l2: at least 0.
+        intercept: True adds x0, which is not penalised.
 
     Reference: dissertation, task 4 (logistic regression on Federated EMNIST). Differs from it: nothing.
 

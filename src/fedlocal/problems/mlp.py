@@ -19,6 +19,11 @@ from fedlocal.util import checks
 class MLP(DataProblem):
     r"""Fully connected ReLU network with softmax cross-entropy; parameters are a list of {"weights", "bias"} per layer.
 
+    Args:
+        data: features (n, ...), each example flattened, and labels (n,) in 0..C-1.
+        hidden: widths of the hidden layers, from the first to the last; () for none.
+        num_classes: C, at least 2; None takes the largest label plus one.
+
     Reference: dissertation, task 4 (2NN on Federated EMNIST: hidden=(200, 200)). Differs from it: nothing.
 
     >>> data = FederatedData.from_clients([(np.ones((4, 8)), np.arange(4))])

@@ -15,8 +15,14 @@ from fedlocal.util import checks
 class Oracle(AbstractProblem):
     r"""F_m(x) = value(x, m) with stochastic gradients grad F_m(x) + noise(key, x, m).
 
-    `value(x, client)` is differentiable; `gradient` replaces its derivative where given; `noise` returns something of the shape
-    of x. A batch of size B averages B draws of noise; batch_size=None means no noise. `init_fn(key)` is the starting point.
+    A batch of size B averages B draws of noise; batch_size=None means no noise.
+
+    Args:
+        value: F_m(x) as a function of (x, m), differentiable by JAX unless `gradient` is given.
+        gradient: grad F_m(x) as a function of (x, m); None differentiates `value`.
+        noise: a function of (key, x, m) that returns something of the shape of x; None for none.
+        num_clients: M, at least 1; m is in 0..M-1.
+        init_fn: the starting point as a function of a key; None: give `x0` to the engine.
 
     >>> oracle = Oracle(lambda x, m: jnp.sum(x**2), num_clients=2)
     >>> oracle.full_gradient(jnp.array([1.0]), 0).tolist()
@@ -70,7 +76,11 @@ class Oracle(AbstractProblem):
 
 
 def quadratics(matrices: Any, optima: Any, noise_std: Scalar = 0.0) -> Oracle:
-    """F_m(x) = 1/2 (x - c_m)' A_m (x - c_m) with independent normal noise of `noise_std` in every coordinate.
+    """F_m(x) = 1/2 (x - c_m)' A_m (x - c_m) with independent normal noise in every coordinate.
+
+    Args:
+        matrices, optima: A_m (M, d, d) and c_m (M, d).
+        noise_std: standard deviation of the noise, at least 0.
 
     >>> problem = quadratics(matrices=np.eye(2)[None], optima=np.ones((1, 2)))
     >>> problem.full_gradient(jnp.zeros(2), 0).tolist()
@@ -90,6 +100,11 @@ def piecewise_quadratic(
 ) -> Oracle:
     """F(x) = right x^2 for x >= 0, left x^2 for x < 0, in one dimension: the text's picture of the iterate bias.
 
+    Args:
+        noise_std: standard deviation of normal noise in the gradients, at least 0.
+        right, left: the factors of x^2.
+        num_clients: at least 1, all with the same F.
+
     Reference: dissertation, figure fig:bias. Differs from it: nothing (noise N(0, 0.01) is a standard deviation of 0.1).
 
     >>> [round(float(piecewise_quadratic().value(jnp.array(x), 0)), 6) for x in (2.0, -2.0)]
@@ -101,7 +116,11 @@ def piecewise_quadratic(
 
 
 def normal_noise(noise_std: Scalar) -> Callable[[jax.Array, Params, Scalar], Params]:
-    """Independent normal noise of the same standard deviation in every coordinate of every client."""
+    """Independent normal noise in every coordinate of every client, for `Oracle`.
+
+    Args:
+        noise_std: standard deviation, at least 0.
+    """
     return jax.tree_util.Partial(normal_draw, checks.number("normal_noise", "noise_std", noise_std, at_least=0))
 
 

@@ -55,6 +55,11 @@ class Augmented(AbstractProblem):
 def augmented(problem: AbstractProblem, strength: Scalar, center: Params) -> Augmented:
     r"""F(x) + strength / 2 ||x - center||^2: makes a convex F strongly convex, so that FedAc applies.
 
+    Args:
+        problem: F.
+        strength: above 0.
+        center: a pytree like the parameters; also the starting point.
+
     Reference: dissertation, eq. aug (FedAc for general convex objectives). Differs from it: nothing.
 
     >>> from fedlocal.problems.oracle import piecewise_quadratic
@@ -69,12 +74,21 @@ def augmented(problem: AbstractProblem, strength: Scalar, center: Params) -> Aug
 
 
 def only(problem: AbstractProblem, client: int) -> DataProblem:
-    """The problem of one client alone: what `local` and single-client baselines run on."""
+    """The problem of one client alone: what `local` and single-client baselines run on.
+
+    Args:
+        problem: one with data.
+        client: its number, from 0.
+    """
     return _with_data("only", problem, lambda data: data.only(client))
 
 
 def pooled(problem: AbstractProblem) -> DataProblem:
-    """All examples at a single client: what centralised baselines run on."""
+    """All examples at a single client: what centralised baselines run on.
+
+    Args:
+        problem: one with data.
+    """
     return _with_data("pooled", problem, FederatedData.pooled)
 
 
