@@ -18,10 +18,6 @@ from fedlocal.util import checks
 class DiagonalQuadratic(MirrorMap):
     r"""h(x) = 1/2 sum_i d_i x_i^2 with d > 0: the geometry of a diagonal preconditioner.
 
-    `diagonal` is a number or an array for all weights, and then an `intercept` or `bias` has d = 1; or it names parts of
-    the parameters as `Blocks` does ({"weights": d, "intercept": 2.0}, nested where they are nested), and then what it
-    does not name has d = 1. Naming an intercept is the way to give it a d. An array must fit its part by broadcasting.
-
     grad h(x) = d x. With v = y / d, grad (h + t psi)^*(y) is, coordinate by coordinate or by one exact sort:
         Zero, L1, SquaredL2, ElasticNet, Box, NonNegative, LInfBall: prox of (t / d_i) psi at v_i;
         Simplex(c): max(y - theta, 0) / d with sum c;   L1Ball(r): v, or sign(y) max(|y| - theta, 0) / d with sum r;
@@ -29,6 +25,12 @@ class DiagonalQuadratic(MirrorMap):
         TotalVariation, Monotone: prox at v, projection of v, in the norm with weights d.
     With one number d for a whole array h = d/2 ||x||^2, and the formula is prox of (t / d) psi at v for every psi.
     d = 1 is Euclidean.
+
+    Args:
+        diagonal: d, above 0: a number or an array for all weights, and then an `intercept` or `bias` has d = 1; or it
+            names parts of the parameters as `Blocks` does ({"weights": d, "intercept": 2.0}, nested where they are),
+            and then what it does not name has d = 1. An array must fit its part by broadcasting.
+
     Reference: dissertation, eq. bpgm, with this h. Differs from it: the intercept.
 
     >>> h = DiagonalQuadratic(jnp.array([1.0, 4.0]))

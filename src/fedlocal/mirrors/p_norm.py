@@ -11,7 +11,7 @@ from fedlocal.util import checks
 
 
 class PNorm(MirrorMap):
-    r"""h(x) = 1/2 ||x||_p^2 on every array, 1 < p <= 2; an `intercept` or `bias` stays Euclidean.
+    r"""h(x) = 1/2 ||x||_p^2 on every array; an `intercept` or `bias` stays Euclidean.
 
     grad h(x) = sign(x) |x|^(p-1) ||x||_p^(2-p), the p-norm link; its inverse is the link of q = p / (p - 1).
     The link keeps signs, zeros, order and the place of the largest, so where a subdifferential sees no more of x than
@@ -21,7 +21,11 @@ class PNorm(MirrorMap):
     With Lp(s, p) of the same p, w = y max(1 - t s / ||y||_q, 0); of another p it is an error, or nan where p is only known
     inside a compiled program.
     p = 2 is Euclidean; p = 2 ln d / (2 ln d - 1) gives rates in d dimensions with ln d in place of d. h is
-    (p - 1)-strongly convex in the p-norm. `p` is a number like a step size: a sweep over it compiles once.
+    (p - 1)-strongly convex in the p-norm.
+
+    Args:
+        p: above 1, at most 2; a number like a step size: a sweep over it compiles once.
+
     Reference: Grove, Littlestone and Schuurmans (2001), General convergence results for linear discriminant updates;
     used in eq. bpgm of the dissertation. Differs from it: every array has its own norm; the intercept.
 

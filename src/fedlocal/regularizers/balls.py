@@ -53,6 +53,10 @@ class L1Ball(NormBall):
     r"""psi(x) = 0 if ||x||_1 <= radius, else inf.
 
     prox: Euclidean projection onto the ball, whatever t. psi^*(y) = radius ||y||_inf.
+
+    Args:
+        radius: above 0.
+
     Reference: dissertation, task 4 (constrained Federated EMNIST). Differs from it: nothing.
 
     >>> L1Ball(1.0).prox(jnp.array([2.0, 0.5]), 1.0).tolist()
@@ -69,6 +73,10 @@ class L2Ball(NormBall):
     r"""psi(x) = 0 if ||x||_2 <= radius, else inf (Frobenius norm for matrices).
 
     prox: Euclidean projection onto the ball, whatever t. psi^*(y) = radius ||y||_2.
+
+    Args:
+        radius: above 0.
+
     Reference: dissertation, task 4 (constrained Federated EMNIST). Differs from it: nothing.
 
     >>> L2Ball(1.0).prox(jnp.array([0.0, 2.0]), 1.0).tolist()
@@ -85,6 +93,10 @@ class LInfBall(NormBall):
     r"""psi(x) = 0 if |x_i| <= radius for every i, else inf.
 
     prox: Euclidean projection onto the ball, whatever t. psi^*(y) = radius ||y||_1.
+
+    Args:
+        radius: above 0.
+
     Reference: dissertation, eq. FCO with a constraint. Differs from it: nothing.
 
     >>> LInfBall(1.0).prox(jnp.array([-2.0, 0.5]), 1.0).tolist()
@@ -107,6 +119,10 @@ class Simplex(Constraint):
     r"""psi(x) = 0 if x >= 0 and sum(x) = total, else inf.
 
     prox: Euclidean projection onto the simplex, whatever t. psi^*(y) = total max_i y_i.
+
+    Args:
+        total: above 0.
+
     Reference: dissertation, eq. FCO with a constraint; the natural partner of the entropy. Differs from it: nothing.
 
     >>> Simplex(1.0).prox(jnp.array([2.0, 0.0]), 1.0).tolist()

@@ -12,8 +12,9 @@ from fedlocal.core.regularizer import key_name
 class Blocks(Regularizer):
     r"""psi(x) = sum over named blocks b of psi_b(x_b); blocks that are not named are free.
 
-    A key is a key, field or position at the top of the parameters; a value is a regulariser, itself `Blocks` for a nested
-    part. Naming an intercept is the way to penalise it.
+    Args:
+        blocks: {b: psi_b}. A key is a key, field or position at the top of the parameters; a value is a regulariser,
+            itself `Blocks` for a nested part. Naming an intercept is the way to penalise it.
 
     >>> from fedlocal.regularizers import L1
     >>> import jax.numpy as jnp

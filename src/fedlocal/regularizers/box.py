@@ -11,9 +11,13 @@ from fedlocal.util import checks
 
 
 class Box(Constraint):
-    r"""psi(x) = 0 if lower <= x <= upper in every coordinate, else inf. Bounds are numbers or arrays; +-inf is allowed.
+    r"""psi(x) = 0 if lower <= x <= upper in every coordinate, else inf.
 
     prox: clipping, whatever t. psi^*(y) = sum_i max(lower_i y_i, upper_i y_i).
+
+    Args:
+        lower, upper: numbers, or arrays that fit the parameters by broadcasting; -inf and inf for no bound.
+
     Reference: dissertation, eq. FCO with a constraint. Differs from it: nothing.
 
     >>> Box(-1.0, 1.0).prox(jnp.array([2.0, 0.5]), 1.0).tolist()

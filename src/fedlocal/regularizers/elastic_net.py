@@ -12,6 +12,10 @@ class SquaredL2(Regularizer):
     r"""psi(x) = strength / 2 * ||x||_2^2.
 
     prox: x / (1 + t strength). psi^*(y) = ||y||_2^2 / (2 strength).
+
+    Args:
+        strength: at least 0.
+
     Reference: dissertation, section on composite optimisation. Differs from it: the factor 1/2, so that `strength` is the
     modulus of strong convexity.
 
@@ -57,6 +61,10 @@ class ElasticNet(Regularizer):
 
     prox: soft thresholding, then shrinking, sign(x) max(|x| - t l1, 0) / (1 + t l2).
     psi^*(y) = sum_i max(|y_i| - l1, 0)^2 / (2 l2); that of L1(l1) when l2 = 0.
+
+    Args:
+        l1, l2: at least 0.
+
     Reference: Zou and Hastie, Regularization and variable selection via the elastic net (2005). Differs from it: the factor
     1/2, and each term has its own strength.
 

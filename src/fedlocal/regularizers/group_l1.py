@@ -13,11 +13,13 @@ from fedlocal.regularizers.norms import ScaledNorm, shrinkage
 class GroupL1(ScaledNorm):
     r"""psi(x) = sum_g strength_g * ||x_g||_2 over groups g of the coordinates of x.
 
-    A group is a row of a matrix (an index of the first axis) or, with `groups`, the coordinates of one label; `groups` has
-    the shape of x and the labels 0, 1, ... `strength` is a number, or one number per group.
-
     prox: x_g max(1 - t strength_g / ||x_g||_2, 0) for each g.
     psi^*(y) = 0 if ||y_g||_2 <= strength_g for each g, else inf.
+
+    Args:
+        strength: one number for all groups, or an array with one per group; at least 0.
+        groups: labels 0, 1, ... in the shape of x; None makes each row of a matrix (index of the first axis) a group.
+
     Reference: Yuan and Lin, Model selection and estimation in regression with grouped variables (2006). Differs from it:
     the strengths do not grow with the sizes of the groups unless they are given so.
 

@@ -11,6 +11,10 @@ class L1(ScaledNorm):
     r"""psi(x) = strength * ||x||_1.
 
     prox: soft thresholding, sign(x) max(|x| - t strength, 0). psi^*(y) = 0 if ||y||_inf <= strength, else inf.
+
+    Args:
+        strength: at least 0.
+
     Reference: dissertation, section on composite optimisation (proximal gradient method). Differs from it: nothing.
 
     >>> L1(1.0).prox(jnp.array([3.0, -0.5, -2.0]), 1.0).tolist()

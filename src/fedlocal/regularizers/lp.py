@@ -14,12 +14,17 @@ BISECTIONS = 100  # more than the digits of float64: Newton's method stops after
 
 
 class Lp(ScaledNorm):
-    r"""psi(x) = strength * ||x||_p, p >= 1; p = inf is allowed.
+    r"""psi(x) = strength * ||x||_p.
 
     prox: with 1/p + 1/q = 1 and a = |x|, zero if ||a||_q <= r = t strength. Otherwise sign(x) N s, where s >= 0 solves
         N s_i + r s_i^(p-1) = a_i for each i,   and N, the p-norm of the prox, is such that ||s||_p = 1.
     1/||s||_p increases in N, so that N is found by Newton's method within an interval. p = 1, 2 and inf have closed forms.
     psi^*(y) = 0 if ||y||_q <= strength, else inf.
+
+    Args:
+        strength: at least 0.
+        p: at least 1, or inf.
+
     Reference: Parikh and Boyd, Proximal algorithms (2014), section 6.5.2 (norms by Moreau). Differs from it: the optimality
     condition is solved in the primal, which needs no projection onto the dual ball.
 

@@ -17,6 +17,10 @@ class Monotone(Constraint):
 
     prox: Euclidean projection, whatever t, by pooling adjacent violators; linear time. With S_k = y_1 + ... + y_k,
     psi^*(y) = 0 if S_n = 0 and S_k >= 0 for each k (<= if not `increasing`), else inf.
+
+    Args:
+        increasing: False for coordinates that never increase.
+
     Reference: Best and Chakravarti, Active set algorithms for isotonic regression (1990). Differs from it: nothing.
 
     >>> Monotone().prox(jnp.array([1.0, 4.0, 2.0, 5.0]), 1.0).tolist()

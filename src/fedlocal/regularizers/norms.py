@@ -65,6 +65,10 @@ class L2Norm(ScaledNorm):
     r"""psi(x) = strength * ||x||_2, not squared (Frobenius norm for matrices).
 
     prox: x max(1 - t strength / ||x||_2, 0). psi^*(y) = 0 if ||y||_2 <= strength, else inf.
+
+    Args:
+        strength: at least 0.
+
     Reference: Parikh and Boyd, Proximal algorithms (2014), section 6.5.1. Differs from it: nothing.
 
     >>> L2Norm(1.0).prox(jnp.array([0.0, -4.0]), 1.0).tolist()
@@ -94,6 +98,10 @@ class LInf(ScaledNorm):
     r"""psi(x) = strength * ||x||_inf = strength * max_i |x_i|.
 
     prox, by Moreau: x minus its projection onto {||.||_1 <= t strength}. psi^*(y) = 0 if ||y||_1 <= strength, else inf.
+
+    Args:
+        strength: at least 0.
+
     Reference: Parikh and Boyd, Proximal algorithms (2014), section 6.5.2. Differs from it: nothing.
 
     >>> LInf(1.0).prox(jnp.array([3.0, -0.5, 2.0]), 1.0).tolist()

@@ -13,6 +13,10 @@ class Nuclear(ScaledNorm):
 
     prox: soft thresholding of the singular values, U max(S - t strength, 0) V'.
     psi^*(Y) = 0 if the largest singular value of Y is <= strength, else inf.
+
+    Args:
+        strength: at least 0.
+
     Reference: dissertation, eq. fed:matrix:estimation. Differs from it: nothing.
 
     >>> X = Nuclear(1.0).prox(jnp.diag(jnp.array([3.0, 0.5])), 1.0)
@@ -41,6 +45,10 @@ class NuclearBall(NormBall):
 
     prox: Euclidean projection onto the ball, whatever t: the singular values are projected onto the l1 ball.
     psi^*(Y) = radius times the largest singular value of Y.
+
+    Args:
+        radius: above 0.
+
     Reference: dissertation, eq. FCO with a constraint. Differs from it: nothing.
 
     >>> X = NuclearBall(2.0).prox(jnp.diag(jnp.array([3.0, 0.5])), 1.0)

@@ -15,6 +15,10 @@ class TotalVariation(ScaledNorm):
 
     prox: exact, in linear time, by dynamic programming. With S_k = y_1 + ... + y_k,
     psi^*(y) = 0 if S_n = 0 and |S_k| <= strength for each k, else inf.
+
+    Args:
+        strength: at least 0.
+
     Reference: Johnson, A dynamic programming algorithm for the fused lasso and L0-segmentation (2013). Differs from it: the
     coordinates may have weights, and the values are computed anew once it is known where the vector jumps.
 
