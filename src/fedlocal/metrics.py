@@ -17,6 +17,25 @@ from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.util import checks
 
+__all__ = [
+    "Accuracy",
+    "ClientDiscrepancy",
+    "ConstraintViolation",
+    "Density",
+    "Evaluation",
+    "FrobeniusError",
+    "Loss",
+    "Metric",
+    "Potentials",
+    "Rank",
+    "SparseRecovery",
+    "Suboptimality",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -46,7 +65,11 @@ class Metric(ABC):
 
 
 class Suboptimality(Metric):
-    """objective - optimum."""
+    """objective - optimum.
+
+    Args:
+        optimum: the minimum of F + psi, e.g. `fl.solvers.centralized(problem, psi).objective`.
+    """
 
     def __init__(self, optimum: float):
         self.optimum = checks.number("Suboptimality", "optimum", optimum)
@@ -56,7 +79,12 @@ class Suboptimality(Metric):
 
 
 class Loss(Metric):
-    """The loss of the same parameters on another problem, e.g. on validation data; its clients have equal weights."""
+    """The loss of the same parameters on another problem; its clients have equal weights.
+
+    Args:
+        problem: the other problem, e.g. on validation data.
+        name: of the column.
+    """
 
     def __init__(self, problem: AbstractProblem, name: str = "validation_loss"):
         self.problem, self.name = problem, name
@@ -72,7 +100,12 @@ class Loss(Metric):
 
 
 class Accuracy(Metric):
-    """The fraction of examples that are classified correctly, on the problem's data or on `data`."""
+    """The fraction of examples that are classified correctly.
+
+    Args:
+        data: the examples; None takes those of the problem.
+        name: of the column.
+    """
 
     def __init__(self, data: FederatedData | None = None, name: str = "accuracy"):
         self.data, self.name = data, name
@@ -92,7 +125,11 @@ class Accuracy(Metric):
 
 
 class Density(Metric):
-    """The fraction of weights (intercepts aside) with absolute value above `threshold`."""
+    """The fraction of weights (intercepts aside) that are not zero.
+
+    Args:
+        threshold: weights of at most this absolute value count as zero; at least 0.
+    """
 
     def __init__(self, threshold: float = 0.0):
         self.threshold = checks.number("Density", "threshold", threshold, at_least=0)
@@ -102,9 +139,11 @@ class Density(Metric):
 
 
 class SparseRecovery(Metric):
-    """Density, precision, recall and F1 of the recovered support; weights above `threshold` count as non-zero.
+    """Density, precision, recall and F1 of the recovered support.
 
-    `truth` is the true weight array, or parameters with a "weights" entry.
+    Args:
+        truth: the true weights, an array, or the true parameters, whose intercepts are left out.
+        threshold: weights of at most this absolute value count as zero; at least 0.
     """
 
     def __init__(self, truth: Any, threshold: float = 1e-2):
@@ -123,7 +162,11 @@ class SparseRecovery(Metric):
 
 
 class Rank(Metric):
-    """The number of singular values of the weight matrix above `threshold`."""
+    """The rank of the weight matrix.
+
+    Args:
+        threshold: singular values of at most this count as zero; at least 0.
+    """
 
     def __init__(self, threshold: float = 1e-2):
         self.threshold = checks.number("Rank", "threshold", threshold, at_least=0)
@@ -140,7 +183,11 @@ class Rank(Metric):
 
 
 class FrobeniusError(Metric):
-    """||X - truth||_F for the weights."""
+    """||X - truth||_F for the weights.
+
+    Args:
+        truth: the true weights, an array, or the true parameters, whose intercepts are left out.
+    """
 
     def __init__(self, truth: Any):
         self.truth = _weights(truth)
@@ -153,7 +200,11 @@ class FrobeniusError(Metric):
 
 
 class ConstraintViolation(Metric):
-    """How far the parameters are outside a constraint; the method's own regulariser by default."""
+    """How far the parameters are outside a constraint.
+
+    Args:
+        regularizer: the constraint; None takes the regulariser of the method.
+    """
 
     def __init__(self, regularizer: Regularizer | None = None):
         self.regularizer = regularizer
@@ -177,6 +228,11 @@ class Potentials(Metric):
     """What the analyses of FedAc decrease, at the end of a round, where all clients hold the server's (x, x_ag).
 
     Psi = F(x_ag) - F* + mu/2 ||x - x*||^2 for FedAc-I, Phi = F(x_ag) - F* + mu/6 ||x - x*||^2 for FedAc-II.
+
+    Args:
+        optimum, solution: F* and x*.
+        strong_convexity: mu, above 0.
+
     Reference: dissertation, eq. fedaci:potential and centralied:potential. Differs from it: not measured inside a round.
     """
 
