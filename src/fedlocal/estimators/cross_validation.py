@@ -165,9 +165,13 @@ class FederatedLassoCV(FederatedRegressorCV):
 
     Args:
         alphas: numbers to choose from, or how many of them: from the one at which all weights are zero down to eps times it.
+        eps: the smallest of these alphas over the largest, above 0 and at most 1.
         cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
-    All others are those of `FederatedLasso`. Attributes, beside its own: `alpha_`, which has the least mean squared error,
-    averaged over the folds; `alphas_` from large to small; `mse_path_` (alphas, folds).
+        positive, loss, fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
+        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
+
+    Attributes, beside those of `FederatedLasso`: `alpha_`, which has the least mean squared error, averaged over the
+    folds; `alphas_` from large to small; `mse_path_` (alphas, folds).
 
     >>> rng = np.random.default_rng(0)
     >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
@@ -179,7 +183,13 @@ class FederatedLassoCV(FederatedRegressorCV):
 
 @parameters
 class FederatedElasticNetCV(FederatedRegressorCV):
-    r"""`FederatedElasticNet` with alpha chosen by cross-validation; all else as in `FederatedLassoCV`.
+    r"""`FederatedElasticNet` with alpha chosen by cross-validation. Attributes are those of `FederatedLassoCV`.
+
+    Args:
+        l1_ratio: share of the l1 norm in the penalty, above 0 and at most 1.
+        alphas, eps, cv: as in `FederatedLassoCV`.
+        positive, loss, fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
+        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
 
     >>> rng = np.random.default_rng(0)
     >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
@@ -199,12 +209,19 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
     r"""`FederatedLogisticRegression` with C chosen by cross-validation, as in scikit-learn's `LogisticRegressionCV`.
 
     Args:
+        penalty: a name in `FederatedLogisticRegression`.
         Cs: numbers to choose from, or how many of them: from the one up to which all weights are zero to 1/eps times it; with
             penalty="l2", which leaves no weight at zero, from 1e-4 to 1e4.
+        eps: the smallest of these Cs over the largest, above 0 and at most 1; not used with penalty="l2".
         cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
         scoring: as in scikit-learn; None is accuracy.
-    All others are those of `FederatedLogisticRegression`. Attributes, beside its own: `C_`, which has the
-    best score, averaged over the folds; `Cs_` from small to large; `scores_` (Cs, folds).
+        l1_ratio: above 0 and at most 1; for "elasticnet" only.
+        groups, class_weight: as in `FederatedLogisticRegression`.
+        fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
+        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
+
+    Attributes, beside those of `FederatedLogisticRegression`: `C_`, which has the best score, averaged over the folds;
+    `Cs_` from small to large; `scores_` (Cs, folds).
 
     >>> rng = np.random.default_rng(0)
     >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)

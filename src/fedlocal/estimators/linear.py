@@ -50,7 +50,7 @@ class PenalizedRegressor(FederatedRegressor):
         """The penalty of the weights."""
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
-        """FitResult to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        """Fit to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, y = self._validated(X, y)
         problem = self._fitting_problem(X, y, *self._sites_and_weights(X, sites, sample_weight))
         return self._fit(problem, self._psi())
@@ -66,7 +66,8 @@ class FederatedLinearRegression(PenalizedRegressor):
         penalty: None, or a regulariser psi of `fl.regularizers` for the weights (d,), which is added to the objective as it is:
             GroupL1(0.1, groups), TotalVariation(0.1), L1Ball(3.0), NonNegative().
         positive: weights at zero or above; not together with a penalty.
-    All others are those of `FederatedLasso`.
+        loss, fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
+        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
 
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([1.0, 3.0, 5.0, 7.0])
     >>> model = FederatedLinearRegression().fit(X, y, sites=["north", "north", "south", "south"])
@@ -90,7 +91,13 @@ class FederatedElasticNet(PenalizedRegressor):
     r"""Elastic net over sites: min over x, b of
         sum_i w_i (a_i'x + b - y_i)^2 / 2 + alpha l1_ratio ||x||_1 + alpha (1 - l1_ratio) / 2 ||x||^2.
 
-    With one target this is scikit-learn's `ElasticNet` of the pooled data. All else is as in `FederatedLasso`.
+    With one target this is scikit-learn's `ElasticNet` of the pooled data. Attributes are those of `FederatedLasso`.
+
+    Args:
+        alpha: strength of the penalty, at least 0.
+        l1_ratio: share of the l1 norm in the penalty, from 0 to 1.
+        positive, loss, fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
+        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
 
     >>> X, y = np.eye(2), np.array([3.0, 0.0])
     >>> FederatedElasticNet(0.5, l1_ratio=1.0, fit_intercept=False).fit(X, y).coef_.round(6).tolist()
@@ -115,7 +122,7 @@ class FederatedLasso(PenalizedRegressor):
     data; alike for all sites with weights="uniform". `sample_weight` multiplies them.
 
     Args:
-        alpha: strength of the penalty.
+        alpha: strength of the penalty, at least 0.
         positive: weights at zero or above.
         loss: the name in `fedlocal.losses.LOSSES` of a loss of numbers, or a `ScoreLoss`; "half_squares" is (s - y)^2 / 2.
         fit_intercept: an intercept, never penalised.

@@ -106,12 +106,20 @@ class FederatedLogisticRegression(PenalizedClassifier):
         min over x, b of sum_i w_i loss(a_i'x + b, y_i) + strength psi(x),   strength = 1 / (C n).
 
     That is scikit-learn's objective over C n, on the pooled data; with `sample_weight`, n is their sum.
-    `penalty` is one of
-        "l1": ||x||_1; "l2": ||x||^2 / 2; "elasticnet": l1_ratio ||x||_1 + (1 - l1_ratio) / 2 ||x||^2; None: none;
-        "group": the sum of the norms of the groups of features that `groups` (d,) labels, over all classes;
-        a regulariser of `fl.regularizers` for the weights, (d,) or (d, classes), such as a constraint: NonNegative(), Box(-1, 1),
-        L1Ball(3.0); it is taken as it is, and C is not used.
-    Other parameters and attributes are those of `FederatedLasso`, `class_weight` that of scikit-learn.
+    Attributes are those of `FederatedLasso`, and `classes_`.
+
+    Args:
+        penalty: psi, one of
+            "l1": ||x||_1; "l2": ||x||^2 / 2; "elasticnet": l1_ratio ||x||_1 + (1 - l1_ratio) / 2 ||x||^2; None: none;
+            "group": the sum of the norms of the groups of features, over all classes;
+            a regulariser of `fl.regularizers` for the weights, (d,) or (d, classes), such as a constraint:
+            NonNegative(), Box(-1, 1), L1Ball(3.0); it is taken as it is, and C is not used.
+        C: inverse of the strength, above 0.
+        l1_ratio: from 0 to 1; for "elasticnet" only.
+        groups: (d,) labels of the features' groups, of any kind; for "group" only.
+        class_weight: as in scikit-learn: None, "balanced" or {class: weight}.
+        fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
+        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
 
     >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["well", "ill", "well", "ill"])
     >>> model = FederatedLogisticRegression("l1", C=10.0).fit(X, y, sites=["north", "north", "south", "south"])
@@ -122,7 +130,7 @@ class FederatedLogisticRegression(PenalizedClassifier):
     C: float = 1.0
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
-        """FitResult to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        """Fit to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         X, labels, sample_weight = self._validated(X, y, sample_weight)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
         problem = self._fitting_problem(X, labels, codes, sample_weight)

@@ -16,9 +16,15 @@ from fedlocal.util import checks
 class FederatedMatrixRegression(FederatedRegressor):
     r"""Low-rank matrix regression over sites: min over X, b of sum_i w_i (<A_i, X> + b - y_i)^2 / 2 + alpha ||X||_*.
 
-    Examples are matrices: an array (n, rows, columns), or (n, rows * columns) with shape=(rows, columns). Two axes without a
-    shape are matrices of one column, whose nuclear norm is the Euclidean one. `coef_` is (rows, columns).
-    Other parameters and attributes are those of `FederatedLasso`.
+    Examples are matrices: an array (n, rows, columns), or (n, rows * columns) with a shape. `coef_` is (rows, columns);
+    other attributes are those of `FederatedLasso`.
+
+    Args:
+        alpha: strength of the penalty, at least 0.
+        shape: (rows, columns) of examples with two axes; None makes them matrices of one column, whose nuclear norm
+            is the Euclidean one.
+        loss, fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
+        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
 
     >>> rng = np.random.default_rng(0)
     >>> A, low_rank = rng.normal(size=(60, 3, 2)), np.outer([1.0, 2.0, 0.0], [1.0, -1.0])
@@ -31,7 +37,7 @@ class FederatedMatrixRegression(FederatedRegressor):
     shape: tuple[int, int] | None = None
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedMatrixRegression":
-        """FitResult to matrices X with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        """Fit to matrices X with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
         flat, given = self._flat(X)
         flat, y = self._validated(flat, y)
         shape = given or self.shape or (flat.shape[1], 1)
