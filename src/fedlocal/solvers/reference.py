@@ -99,7 +99,13 @@ def local(
     max_iterations: int = ITERATIONS,
     progress: bool = True,
 ) -> Solution:
-    """The minimum of F_m + psi for one client m alone: what it can do without the others. Arguments as in `centralized`."""
+    """The minimum of F_m + psi for one client m alone: what it can do without the others.
+
+    Args:
+        problem: one with data.
+        client: m, from 0.
+        regularizer, x0, tolerance, max_iterations, progress: as in `centralized`.
+    """
     task = _ReferenceSolver("local", only(problem, client), "uniform", tolerance, max_iterations)
     return task.solve(regularizer, x0, progress)
 
