@@ -47,10 +47,15 @@ Memory = TypeVar("Memory")  # what a client keeps between rounds; () for most me
 
 
 class Round(NamedTuple):
-    """What the server knows of a round besides the mean message."""
+    """What the server knows of a round besides the mean message.
 
-    number: Scalar = 0  # counted from 0
-    participation: Scalar = 1.0  # the share S / M of all clients that took part
+    Args:
+        number: counted from 0.
+        participation: the share S / M of all clients that took part.
+    """
+
+    number: Scalar = 0
+    participation: Scalar = 1.0
 
 
 class Acceleration(NamedTuple):

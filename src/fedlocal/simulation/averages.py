@@ -36,6 +36,9 @@ class Average(eqx.Module):
 class ThirdOrderAverage(Average):
     """Weights (1 + 1/(K R))^-(t+1).
 
+    Args:
+        after_step: True takes the iterates after each local step, False those before it.
+
     Reference: dissertation, theorem thm:fedavg:3o:ub. Differs from it: nothing.
     """
 
@@ -71,6 +74,9 @@ class StronglyConvexAverage(Average):
 class UniformAverage(Average):
     """Equal weights on the primal points of the clients' mean states after every local step.
 
+    Args:
+        after_step: False takes the points before each local step instead.
+
     Reference: dissertation, eq. x_hat (FedDualAvg). Differs from it: nothing.
     """
 
@@ -83,6 +89,9 @@ class UniformAverage(Average):
 class RoundAverage(UniformAverage):
     """Equal weights on the server's solutions after the rounds r = 1..R.
 
+    Args:
+        after_step: not used.
+
     Reference: dissertation, theorem small_lr (FedDualAvg with a small client step size). Differs from it: unequal numbers
     of local steps allowed.
     """
@@ -92,6 +101,9 @@ class RoundAverage(UniformAverage):
 
 class RandomIterate(Average):
     """One of the clients' mean iterates, drawn uniformly at random from the seed.
+
+    Args:
+        after_step: True takes the iterates after each local step, False those before it.
 
     Reference: dissertation, theorems thm:fedavg:ncvx:2o and thm:fedavg:ncvx:3o. Differs from it: nothing.
     """

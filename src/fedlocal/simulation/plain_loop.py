@@ -48,7 +48,12 @@ def loop(
     average: AverageName | Average | None = None,
     shadow: Shadow | None = None,
 ) -> Result:
-    """Run a federated method as `simulate` does, step by step in plain Python. Arguments as there.
+    """Run a federated method as `simulate` does, step by step in plain Python.
+
+    Args:
+        problem, method: as in `simulate`.
+        rounds, local_steps, local_epochs, batch_size, clients_per_round, weights, seed, x0: as in `simulate`.
+        eval_every, metrics, progress, average, shadow: as in `simulate`.
 
     >>> import fedlocal as fl
     >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])

@@ -53,7 +53,7 @@ def sweep(
     r"""Run a method with every combination of a grid of its numbers.
 
     All cells see the same clients and the same minibatches, so they can be compared and share most of the work. A cell that
-    diverges stops and leaves its place to the others. Arguments that are not listed are those of `simulate`.
+    diverges stops and leaves its place to the others.
 
     Args:
         problem: the losses of the clients.
@@ -61,6 +61,8 @@ def sweep(
         grid: {name: values}, all combinations; or a list of {name: value}, one per cell. A name is a field of the method,
             `regularizer.strength` a field of its regulariser.
         checkpoint: a file to save the state to, atomically; a sweep that finds it continues from it, to the same bits.
+        rounds, local_steps, local_epochs, batch_size, clients_per_round, weights, seed, x0: as in `simulate`.
+        eval_every, metrics, progress, average, engine: as in `simulate`.
 
     Example:
         >>> import fedlocal as fl
