@@ -14,7 +14,12 @@ def iterate_bias_upper_bound(constants: Constants, step_size: float, steps: int)
         min{4 eta^2 k^(3/2) L sigma, eta k^(1/2) sigma},   and eta^3 k^2 Q sigma^2/4 beside them where Q is known.
 
     The one term is the smallest: "second_order", "diffusion" or "third_order".
-    Letters: k steps, eta step_size, L smoothness, Q third_order, sigma noise.
+    Letters: L smoothness, Q third_order, sigma noise.
+
+    Args:
+        constants: those of F; third_order None: the second-order bound.
+        step_size, steps: eta > 0 and k >= 1.
+
     Reference: dissertation, theorems thm:fedavg:2o:bias:ub:complete and thm:fedavg:3o:bias:ub:complete. Differs from
     it: the proof of the third-order one asks every f(.; xi) to be convex and third-order smooth, its statement only F.
     The statement is right: the variance v of the iterate is at most k eta^2 sigma^2, ||E grad F(x) - grad F(E x)|| <= Q
@@ -42,7 +47,12 @@ def iterate_bias_lower_bound(constants: Constants, step_size: float, steps: int)
         0.002 min{eta^2 k^(3/2) L sigma, eta^(1/2) L^(-1/2) sigma},   or where Q is known
         0.005 eta^3 sigma^2 Q min{(k - 1)/(eta L), k (k - 1)},   if Q <= L^2/(12 (k + 1) sigma).
 
-    Letters: k steps, eta step_size, L smoothness, Q third_order, sigma noise.
+    Letters: L smoothness, Q third_order, sigma noise.
+
+    Args:
+        constants: those of F; third_order None: the second-order bound.
+        step_size, steps: eta > 0 and k >= 1.
+
     Reference: dissertation, theorems thm:fedavg:2o:bias:lb:complete and thm:fedavg:3o:bias:lb:complete. Differs from
     it: the second-order one needs k >= 2, for one step has no bias. The K > k of the condition on Q is its smallest,
     k + 1. The proof counts k (k - 1) summands, which are k (k - 1)/2; its 1/e^2 leaves room for that, and 0.005 holds.

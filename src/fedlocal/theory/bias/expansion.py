@@ -24,12 +24,17 @@ def small_step_bias(
 
         E x_sgd^(k) - z_gd^(k)  ~  -(1/4) eta^3 k^2 T,   T_i = sum_jl Sigma_jl d_i d_j d_l F(x0),
 
-    Sigma the covariance of a stochastic gradient at x0 (the variance sigma^2 for a problem in one number; for a pytree, that of
-    its numbers in the order of `ravel_pytree`). T is the gradient of tr(Sigma Hess F) with Sigma held fixed.
+    where T is the gradient of tr(Sigma Hess F) with Sigma held fixed.
 
     Why: with the generator A = -grad F . grad + (eta/2) sum_jl Sigma_jl d_j d_l of the SDE, u(t, x) = E[X(t) | X(0) = x] is
     x + t A x + (t^2/2) A A x + ..., A x = -grad F, and the noise enters A A x = Hess F grad F - (eta/2) T. Then t = eta k.
     The discrete recurrence has k (k - 1) for k^2: see `small_noise_bias`.
+
+    Args:
+        problem, client, x0, step_size, steps: as for `monte_carlo_bias`.
+        covariance: Sigma of a stochastic gradient at x0, (d, d), a pytree's numbers in the order of `ravel_pytree`;
+            for a problem in one number its variance sigma^2.
+
     Reference: dissertation, lemma lem:pde:utt and the display after it. Differs from it: 1/4 instead of 1/2 (the text's backward
     equation lacks a factor 1/2), as in the formal theorem thm:fedavg:3o:bias:ub:complete; any dimension.
 
@@ -57,6 +62,11 @@ def small_noise_bias(
     from zero, with H_k and T_k the second and third derivatives of F at z_gd^(k): mean and covariance of x_sgd^(k) - z_gd^(k) to
     the second order in the noise. As eta k L -> 0, H and T stay those of x0, C_k = k eta^2 Sigma, and what is left is
     -(1/4) eta^3 k (k - 1) T : Sigma. It is exact for k = 1 (zero).
+
+    Args:
+        problem, client, x0, step_size, steps: as for `monte_carlo_bias`.
+        covariance: Sigma as for `small_step_bias`, the same at every point.
+
     Reference: none in the dissertation, whose display after lemma lem:pde:utt is the limit. Differs from it: discrete time.
 
     >>> from fedlocal.problems.oracle import Oracle
@@ -81,9 +91,7 @@ def _contraction(problem: AbstractProblem, client: Any, x0: Params, root: Any) -
 
 
 @eqx.filter_jit
-def _moments(
-    problem: AbstractProblem, client: Any, eta: Any, x0: Params, covariance: Any, steps: int
-) -> jax.Array:
+def _moments(problem: AbstractProblem, client: Any, eta: Any, x0: Params, covariance: Any, steps: int) -> jax.Array:
     """(steps + 1, d) m_k."""
     x, unravel = _vector(x0)
     gradient = _gradient(problem, client, unravel)

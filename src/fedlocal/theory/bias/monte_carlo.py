@@ -42,8 +42,18 @@ def monte_carlo_bias(
 
         x_sgd^(k+1) = x_sgd^(k) - eta g(x_sgd^(k)),   z_gd^(k+1) = z_gd^(k) - eta grad F(z_gd^(k)),   both from x0,
 
-    g the stochastic gradient of a minibatch. Repeat number r draws what the engines draw in round r, and the memory used does
-    not grow with the number of repeats, unless `keep_samples`.
+    g the stochastic gradient of a minibatch.
+
+    Args:
+        problem, client: F is the loss of this client, counted from 0.
+        x0: the starting point, a pytree.
+        step_size: eta > 0.
+        steps: the numbers of steps k >= 1, in ascending order.
+        repeats: runs of SGD, at least 2; repeat r draws what the engines draw in round r.
+        seed: everything random is a function of this integer.
+        batch_size: examples per step, drawn with replacement.
+        keep_samples: return the points of all repeats, too; else the memory used does not grow with their number.
+
     Reference: dissertation, definition def:fedavg:bias. Differs from it: the definition forgets the (k) of z_gd in grad F.
 
     >>> from fedlocal.problems.oracle import piecewise_quadratic

@@ -26,7 +26,11 @@ DEGREES = (16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Noise N(0, std^2) in the gradient."""
+    """Noise N(0, std^2) in the gradient.
+
+    Args:
+        std: the standard deviation, > 0.
+    """
 
     std: float
 
@@ -41,6 +45,9 @@ class Gaussian:
 @dataclass(frozen=True)
 class Uniform:
     """Noise U[-half_width, half_width] in the gradient; its variance is a third of the square.
+
+    Args:
+        half_width: the largest noise, > 0.
 
     >>> round(Uniform(3.0).variance, 12)
     3.0
@@ -87,7 +94,13 @@ def exact_bias(
 
     Gaussian noise: the density of x_sgd^(k) is carried forwards (`exact_law`), so F' may have kinks, which must be named.
     Uniform noise: u_{k+1}(x) = E u_k(x - eta F'(x) - eta xi) with u_0(x) = x is carried backwards, for smooth F.
-    The `noise` is that of this argument; a noise that the problem draws is not looked at.
+
+    Args:
+        problem, client, step_size, steps: as for `monte_carlo_bias`.
+        x0: the starting point, a number.
+        noise: `Gaussian` or `Uniform`, added to the gradient; a noise that the problem draws is not looked at.
+        kinks: where F' has kinks; none with uniform noise.
+
     Reference: dissertation, definition def:fedavg:bias and lemma lem:bias:3o:lb:enum (a). Differs from it: nothing.
 
     >>> from fedlocal.problems.oracle import piecewise_quadratic
@@ -127,6 +140,12 @@ def exact_law(
     p_k is analytic, the integrand has kinks in x only where F' has them: with panels of Gauss-Legendre nodes that end there the
     quadrature converges as fast as for smooth F, and p_k is only needed at the nodes. F must be convex and eta <= 2/L, so that
     x_sgd^(k) stays within eta sigma sqrt(k) of gradient descent.
+
+    Args:
+        problem, client, step_size, steps: as for `monte_carlo_bias`.
+        x0, kinks: as for `exact_bias`.
+        noise: N(0, sigma^2), added to the gradient.
+
     Reference: dissertation, figure fig:bias. Differs from it: exact instead of an estimate from 65,536 repeats.
 
     >>> from fedlocal.problems.oracle import piecewise_quadratic
@@ -177,9 +196,7 @@ def _slopes(problem: AbstractProblem, client: Any, x: Any) -> jax.Array:
 
 
 @eqx.filter_jit
-def _descents(
-    problem: AbstractProblem, client: Any, eta: Any, start: Any, shift: Any, steps: int
-) -> jax.Array:
+def _descents(problem: AbstractProblem, client: Any, eta: Any, start: Any, shift: Any, steps: int) -> jax.Array:
     start, shift = jnp.asarray(start), jnp.asarray(shift)
 
     def step(x: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:

@@ -34,11 +34,18 @@ def sde_bias(
 ) -> BiasEstimate:
     r"""E X(t) - Z(t) at t = eta k, by sampling pairs of paths of the continuous limit of SGD.
 
-        dX = -grad F(X) dt + sqrt(eta) Sigma^{1/2} dB,   dZ = -grad F(Z) dt,   both from x0; Sigma = covariance.
+        dX = -grad F(X) dt + sqrt(eta) Sigma^{1/2} dB,   dZ = -grad F(Z) dt,   both from x0.
 
-    x0 is a number, with the variance sigma^2 for Sigma, or a vector. The paths of a pair use B and -B, which have the same
-    law: terms that are odd in the noise cancel, and the mean of a pair has a far smaller variance. Solved by Heun's method
-    with steps of length eta / 2 (Euler's method with steps of length eta is SGD itself).
+    The paths of a pair use B and -B, which have the same law: terms that are odd in the noise cancel, and the mean of a
+    pair has a far smaller variance. Solved by Heun's method with steps of length eta / 2 (Euler's method with steps of
+    length eta is SGD itself).
+
+    Args:
+        problem, client, step_size, steps: as for `monte_carlo_bias`.
+        x0: the starting point, a number or a vector.
+        covariance: Sigma, (d, d), of a stochastic gradient; for a number its variance sigma^2.
+        pairs, seed: how many pairs of paths are drawn, at least 2, and the seed of the draws.
+
     Reference: dissertation, eq. sde. Differs from it: any dimension, any constant covariance.
 
     >>> from fedlocal.problems.oracle import quadratics
@@ -122,6 +129,12 @@ def backward_bias(
 
     Method of lines: central differences on a grid around the flow, the matrix exponential in time. The error of the differences
     is that of both equations and cancels to a large part in u - Z.
+
+    Args:
+        problem, client, step_size, steps: as for `monte_carlo_bias`.
+        x0: the starting point, a number.
+        variance: sigma^2 > 0 of a stochastic gradient.
+
     Reference: dissertation, eq. pde:1d. Differs from it: the text lacks the 1/2, which the generator of
     dX = b dt + s dB, b d/dx + (s^2 / 2) d^2/dx^2, has.
 

@@ -17,23 +17,36 @@ DECADES = 12  # of step sizes below the largest one that are searched for the be
 
 @dataclass(frozen=True)
 class Constants:
-    """What the theorems know about a problem; beside each its letter in the text. None where it is not known.
+    """What the theorems know about a problem, with its letter in the text: numbers >= 0, or None where not known.
+
+    Args:
+        smoothness: L > 0: every F_m has a gradient with this Lipschitz constant.
+        noise: sigma: E ||g - grad F_m||^2 <= sigma^2 everywhere.
+        distance: B = ||x0 - x*||.
+        strong_convexity: mu.
+        heterogeneity: zeta: ||grad F_m - grad F|| <= zeta everywhere.
+        optimum_heterogeneity: zeta_*: mean_m ||grad F_m(x*)||^2 <= zeta_*^2.
+        fourth_moment: the sigma of the third-order theorems: E ||g - grad F_m||^4 <= sigma^4.
+        third_order: Q: the Hessian of F_m has this Lipschitz constant.
+        gradient_bound: G: ||g|| <= G everywhere.
+        gap: Delta = F(x0) - min F.
+        mirror_distance: sqrt(D_h(x*, x0)), the B of the composite theorems; None: Euclidean.
 
     >>> round(Constants(smoothness=1.0, noise=0.5, distance=2.0).divergence, 6)
     1.414214
     """
 
-    smoothness: float  # L: every F_m has a gradient with this Lipschitz constant
-    noise: float  # sigma: E ||g - grad F_m||^2 <= sigma^2 everywhere
-    distance: float  # B = ||x0 - x*||
-    strong_convexity: float = 0.0  # mu
-    heterogeneity: float | None = 0.0  # zeta: ||grad F_m - grad F|| <= zeta everywhere
-    optimum_heterogeneity: float | None = 0.0  # zeta_*: mean_m ||grad F_m(x*)||^2 <= zeta_*^2
-    fourth_moment: float | None = None  # the sigma of the third-order theorems: E ||g - grad F_m||^4 <= sigma^4
-    third_order: float | None = None  # Q: the Hessian of F_m has this Lipschitz constant
-    gradient_bound: float | None = None  # G: ||g|| <= G everywhere
-    gap: float | None = None  # Delta = F(x0) - min F
-    mirror_distance: float | None = None  # sqrt(D_h(x*, x0)), the B of the composite theorems; None: Euclidean
+    smoothness: float
+    noise: float
+    distance: float
+    strong_convexity: float = 0.0
+    heterogeneity: float | None = 0.0
+    optimum_heterogeneity: float | None = 0.0
+    fourth_moment: float | None = None
+    third_order: float | None = None
+    gradient_bound: float | None = None
+    gap: float | None = None
+    mirror_distance: float | None = None
 
     def __post_init__(self) -> None:
         checks.number("Constants", "smoothness", self.smoothness, above=0)
@@ -64,11 +77,15 @@ OPTIONAL = tuple(field.name for field in fields(Constants) if field.name not in 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a run is cut: M clients, R rounds, K local steps in each."""
+    """How a run is cut.
 
-    clients: int  # M
-    rounds: int  # R
-    local_steps: int  # K
+    Args:
+        clients, rounds, local_steps: M clients, R rounds, K local steps in each; whole numbers >= 1.
+    """
+
+    clients: int
+    rounds: int
+    local_steps: int
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -137,7 +154,10 @@ def smallest(bounds: list[Bound]) -> Bound:
 def tightest(bound_fn: BoundFn, constants: Constants, setting: Setting, largest: float) -> Bound:
     """The bound at the step size of (0, largest] that makes it smallest, found numerically.
 
-    `largest` is the largest step size that the theorem allows, such as 1/(4 L).
+    Args:
+        bound_fn: a bound that takes any step size, such as `fed_avg_convex_bound`.
+        constants, setting: as for every bound (`fedlocal.theory.bounds`).
+        largest: the largest step size that the theorem allows, such as 1/(4 L).
     """
 
     def log_value(log_step: float) -> float:

@@ -25,8 +25,10 @@ def composite_small_step_bound(
     With eta = server step size * client step size <= 1/(4 K L), and client step sizes small enough for this eta,
         E Phi(x_hat) - Phi* <= B^2 / (eta K R) + 3 eta sigma^2 / M,   x_hat = mean of the R server points after each round,
     so with eta = min(1/(4 K L), B sqrt(M) / (sqrt(K R) sigma)) it is at most 4 L B^2 / R + 4 sigma B / sqrt(M K R).
-    `step_size` is eta. How small is small enough for the clients is not said, nor could it be for noise = 0, where the
-    bound is a limit.
+    How small is small enough for the clients is not said, nor could it be for noise = 0, where the bound is a limit.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`); step_size is this eta.
 
     Reference: dissertation, theorem small_lr, simplified theorem thm:0. Differs from it: its proof takes the expectation of a
     product for the product of expectations (Cauchy-Schwarz gives the same constants); norms as said above.
@@ -63,6 +65,9 @@ def fed_dual_avg_bounded_gradient_bound(
         E Phi(x_hat) - Phi* <= B^2 / (eta K R) + eta sigma^2 / M + 4 eta^2 L (K - 1)^2 G^2.
     With eta = min(1/(4 L), sqrt(M) B / (sigma sqrt(K R)), B^(2/3) / (L^(1/3) K R^(1/3) G^(2/3))) it is at most
         4 L B^2 / (K R) + 2 sigma B / sqrt(M K R) + 5 L^(1/3) B^(4/3) G^(2/3) / R^(2/3).
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
 
     Reference: dissertation, theorem thm:1, simplified theorem thm:1:simplified. Differs from it: norms as said above; the proof's
     last step has eta sigma^2 / (2 M), which the lemma it uses does not give and the result does not need.
@@ -106,6 +111,9 @@ def fed_dual_avg_quadratic_bound(
         + 15 L^(1/3) B^(4/3) zeta^(2/3) / R^(2/3).
     All norms are ||x||^2 = x^T A x / ||A||, where A is the Hessian, so L = ||A||.
 
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, theorem thm:2. Differs from it: the first bound holds as it stands and not only up to a constant;
     assumption a3(a) bounds the norm by zeta, not by zeta^2; without logarithms, the simplified form is the second one with
     constants 1.
@@ -144,6 +152,9 @@ def fed_dual_avg_quadratic_bound(
 def fed_dual_avg_bounded_gradient_discrepancy_bound(constants: Constants, setting: Setting, step_size: float) -> float:
     """mean_m E ||y_m - mean y||^2 of FedDualAvg's dual points before any step of a round: at most 4 eta^2 (K - 1)^2 G^2.
 
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, lemma bounded_gradient. Differs from it: the proof bounds k steps by k - 1 gradients; that the lemma
     holds is because only the first K - 1 steps of a round come before a step of that round.
 
@@ -158,6 +169,9 @@ def fed_dual_avg_bounded_gradient_discrepancy_bound(constants: Constants, settin
 
 def fed_dual_avg_quadratic_discrepancy_bound(constants: Constants, setting: Setting, step_size: float) -> float:
     """The same for a quadratic F with heterogeneity zeta: at most 7 eta^2 K sigma^2 + 14 eta^2 K^2 zeta^2, also after a round.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
 
     Reference: dissertation, lemma quad:stability. Differs from it: nothing but the zeta of assumption a3(a), as above.
 

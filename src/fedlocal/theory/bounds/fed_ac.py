@@ -38,6 +38,9 @@ def fed_ac_one_bound(
         E Psi <= exp(-max(mu K R / L, sqrt(mu K / L) R)) Psi0 + 2 sigma^2 / (mu M K R) log^2(e + a)
                  + 400 L sigma^2 / (mu^2 K R^3) log^4(e + b).
 
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, theorem fedaci:full, lemma fedaci:general:eta, simplified theorem fedac:a1(a). Differs from it:
     Psi0 is computed from the gap where that is known, and is L B^2 otherwise.
 
@@ -81,6 +84,9 @@ def minibatch_ac_sgd_bound(
 
     It is FedAc-I with one local step and noise sigma / sqrt(K), and has its bound.
 
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, theorem fedaci:full with K = 1. Differs from it: the text states no theorem of its own for it.
 
     >>> constants, setting = Constants(1.0, 3.0, 2.0, strong_convexity=0.1), Setting(clients=4, rounds=9, local_steps=9)
@@ -103,6 +109,9 @@ def fed_ac_two_bound(
     With a = mu M K R Phi0 / sigma^2, b = mu^3 K R^4 Phi0 / (L^2 sigma^2), eta = min(1/L, 9 log^2(e + min(a, b)) / (mu K R^2)),
         E Phi <= exp(-1/3 max(mu K R / L, sqrt(mu K / L) R)) Phi0 + 4 sigma^2 / (mu M K R) log(e + a)
                  + 8101 L^2 sigma^2 / (mu^3 K R^4) log^4(e + b).
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
 
     Reference: dissertation, theorem fedacii:a1:full, lemma fedacii:a1:general:eta, simplified theorem fedac:a1(b). Differs from
     it: the step size has min(a, b) where the text prints min{a + b}, with which the lemma does not give the theorem; Phi0 as in
@@ -154,6 +163,9 @@ def fed_ac_two_third_order_bound(
         E Phi <= exp(-1/3 max(mu K R / L, sqrt(mu K / L) R)) Phi0 + 4 sigma^2 / (mu M K R) log(e + a)
                  + 55 L sigma^2 / (mu^2 M K R^3) log^3(e + b) + e^18 Q^2 sigma^4 / (mu^5 K^2 R^8) log^8(e + c).
     The simplified form drops the term in b, which R >= sqrt(L / mu) allows.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
 
     Reference: dissertation, theorem fedacii:a2:full, lemma fedacii:a2:general:eta, simplified theorem fedacii:a2. Differs from
     it: the step size has min(a, b, c) where the text prints min{a + b, c}, with which the lemma does not give the theorem; Phi0

@@ -28,6 +28,9 @@ def fed_ac_one_convex_bound(
             + 1005 L^(1/3) sigma^(2/3) B^(4/3) / (K^(1/3) R) log^4(e^4 + L^(2/3) K^(1/3) R B^(2/3) / sigma^(2/3)).
     A given step size is taken with this lambda.
 
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, theorem fedaci:a1:gcvx, lemma fedaci:gcvx:1, simplified in table tab:conv:rate. Differs from it:
     nothing in the statement; the proof's eta has e^2 for e.
 
@@ -86,6 +89,9 @@ def fed_ac_two_convex_bound(
         E F(x_ag) - F* <= 10 L B^2 / (K R^2) log^2(e^2 + K R^2) + 5 sigma B / sqrt(M K R) log(e + L sqrt(M K R) B / sigma)
             + 16411 L^(1/2) sigma^(1/2) B^(3/2) / (K^(1/4) R) log^4(e^4 + L^(1/2) K^(1/4) R B^(1/2) / sigma^(1/2)).
     A given step size is taken with this lambda.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
 
     Reference: dissertation, theorem fedacii:a1:gcvx, lemma fedacii:a1:gcvx:1, simplified in table tab:conv:rate. Differs from it:
     assumes what its title says (smoothness and bounded variance), not third-order smoothness as its first sentence.
@@ -146,6 +152,9 @@ def fed_ac_two_third_order_convex_bound(
             + 139 L^(1/3) sigma^(2/3) B^(4/3) / ((M K)^(1/3) R) log^3(e^3 + L^(2/3) (M K)^(1/3) R B^(2/3) / sigma^(2/3))
             + e^19 Q^(1/3) sigma^(2/3) B^(5/3) / (K^(1/3) R^(4/3)) log^8(e^8 + L K^(1/3) R^(4/3) B^(1/3) / (Q^(1/3) sigma^(2/3))).
     A given step size is taken with this lambda.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
 
     Reference: dissertation, theorem fedacii:a2:gcvx, lemma fedacii:a2:gcvx:1, simplified in table tab:conv:rate. Differs from it:
     nothing in the statement; its proof leaves the last candidate out of the maximum and calls decreasing functions increasing.

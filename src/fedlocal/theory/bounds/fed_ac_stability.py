@@ -30,7 +30,11 @@ def fed_ac_one_discrepancy_bound(
     r"""E mean_m ||Delta_md|| ||Delta / (1 + gamma mu) + gamma mu Delta_ag / (1 + gamma mu)|| of FedAc-I at any step of a round.
 
     At most 7 eta gamma K sigma^2 (1 + 2 gamma^2 mu / eta)^(2 K), without the last factor for gamma = eta; Delta, Delta_ag and
-    Delta_md are a client's distances from the means of x, x_ag and x_md. gamma is that of FedAc-I unless given.
+    Delta_md are a client's distances from the means of x, x_ag and x_md.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        gamma: step size of x, from eta to sqrt(eta / mu); None: that of FedAc-I, max(sqrt(eta / (mu K)), eta).
 
     Reference: dissertation, lemma fedaci:stab:main. Differs from it: nothing.
 
@@ -50,6 +54,10 @@ def fed_ac_two_discrepancy_bound(
 
     At most 4 eta^2 L^2 K sigma^2 (1 + gamma^2 mu / eta)^(2 K), without the last factor for gamma = eta.
 
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        gamma: as for `fed_ac_one_discrepancy_bound`; None: that of FedAc-II, which is the same.
+
     Reference: dissertation, lemma fedacii:a1:stab:main. Differs from it: nothing.
 
     >>> fed_ac_two_discrepancy_bound(Constants(1.0, 2.0, 1.0, strong_convexity=1.0), Setting(1, 1, local_steps=5), 0.5, gamma=0.5)
@@ -68,6 +76,10 @@ def fed_ac_two_third_order_discrepancy_bound(
 
     At most 44 eta^4 Q^2 K^2 sigma^4 (1 + gamma^2 mu / eta)^(4 K), without the last factor for gamma = eta.
 
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        gamma: as for `fed_ac_two_discrepancy_bound`.
+
     Reference: dissertation, lemma fedacii:stab:main. Differs from it: nothing.
 
     >>> constants = Constants(1.0, 1.0, 1.0, strong_convexity=1.0, fourth_moment=2.0, third_order=1.0)
@@ -85,10 +97,15 @@ def fed_ac_two_third_order_discrepancy_bound(
 def fed_ac_one_perturbed_bound(
     constants: Constants, setting: Setting, step_size: float, discrepancy: float, gamma: float | None = None
 ) -> Bound:
-    r"""FedAc-I given the largest discrepancy of `fed_ac_one_discrepancy_bound`, measured or bounded.
+    r"""FedAc-I given how far its clients are apart.
 
     E Psi <= exp(-gamma mu K R) Psi0 + eta^2 L sigma^2 / (2 gamma mu) + gamma sigma^2 / (2 M) + L discrepancy.
     The second term is called acceleration here: other than in FedAc-II, more clients do not average it out.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        discrepancy: the largest value, measured or bounded, of what `fed_ac_one_discrepancy_bound` bounds.
+        gamma: as for `fed_ac_one_discrepancy_bound`.
 
     Reference: dissertation, lemma fedaci:conv:main. Differs from it: Psi0 as in `fed_ac_one_bound`.
 
@@ -111,9 +128,14 @@ def fed_ac_one_perturbed_bound(
 def fed_ac_two_perturbed_bound(
     constants: Constants, setting: Setting, step_size: float, discrepancy: float, gamma: float | None = None
 ) -> Bound:
-    r"""FedAc-II given the largest discrepancy of `fed_ac_two_discrepancy_bound`, measured or bounded.
+    r"""FedAc-II given how far its clients are apart.
 
     E Phi <= exp(-gamma mu K R / 3) Phi0 + 3 eta^2 L sigma^2 / (2 gamma mu M) + gamma sigma^2 / (2 M) + 3 discrepancy / mu.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        discrepancy: the largest value, measured or bounded, of what `fed_ac_two_discrepancy_bound` bounds.
+        gamma: as for `fed_ac_two_discrepancy_bound`.
 
     Reference: dissertation, lemma fedacii:conv:main. Differs from it: Phi0 as in `fed_ac_two_bound`; Phi is the centralised
     potential, which the lemma calls decentralised.

@@ -35,6 +35,10 @@ def fed_avg_convex_bound(
         + L^(1/3) sigma^(2/3) B^(4/3)/(K^(1/3) R^(2/3)) + L^(1/3) zeta^(2/3) B^(4/3)/R^(2/3).
 
     Letters: M clients, K local_steps, R rounds, B distance, L smoothness, sigma noise, zeta heterogeneity.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, proposition thm:fedavg:2o:ub, lemmas lem:fedavg:2o:ub:1 and :2. Differs from it: nothing.
 
     >>> constants = Constants(smoothness=1.0, noise=0.0, distance=1.0)
@@ -74,6 +78,10 @@ def comprehensive_bound(constants: Constants, setting: Setting, form: Form = "fu
         min{L B^2, L B^2/(K R) + sigma B/sqrt(K R), the simplified fed_avg_convex_bound}.
 
     Full: with constants, the first being F(x0) - F* <= L B^2/2. `step_size` is 0 where staying is best.
+
+    Args:
+        constants, setting, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, remark rem:fedavg:2o:ub. Differs from it: where clients differ the single client's rate,
     which then is not one of FedAvg, is left out, so that the minimum holds there too.
 
@@ -103,6 +111,10 @@ def fed_avg_third_order_bound(
         L B^2/(K R) + sigma B/sqrt(M K R) + Q^(1/3) s^(2/3) B^(5/3)/(K^(1/3) R^(2/3)).
 
     Letters: M clients, K local_steps, R rounds, B distance, L smoothness, Q third_order, sigma noise, s fourth_moment.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, theorem thm:fedavg:3o:ub. Differs from it: the text has one sigma for both moments; eta up
     to 1/(2 L), as the theorem chooses it, is beyond what the proof of its lemma fedavg:a2:stab:main allows, and is
     allowed by the one here (`fourth_order_discrepancy_bound`).
@@ -142,6 +154,11 @@ def fed_avg_strongly_convex_bound(
         exp(-mu K R/L) L B^2 + sigma^2/(mu M K R) + L sigma^2/(mu^2 K R^2).
 
     Letters: M clients, K local_steps, R rounds, B distance, L smoothness, mu strong_convexity, sigma noise.
+
+    Args:
+        constants, setting: as for every bound (`fedlocal.theory.bounds`).
+        step_size, form: must be None and "simplified", which is not the default.
+
     Reference: dissertation, proposition fedavg:a1, which gives neither constants nor an inequality for a general step
     size. Differs from it: without its polylogarithmic factors.
 
@@ -177,6 +194,10 @@ def fed_avg_strongly_convex_third_order_bound(
 
     Letters: M clients, K local_steps, R rounds, B distance, L smoothness, mu strong_convexity, Q third_order, sigma
     noise, s fourth_moment.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, theorem fedavg:a2:full, eq. fedavg:a2:general:eta, theorem fedavg:a2. Differs from it: the
     text has one sigma for both moments.
 
@@ -226,6 +247,10 @@ def fed_avg_non_convex_bound(
         L Delta/(K R) + G sqrt(L Delta)/sqrt(M K R) + L^(2/3) G^(2/3) Delta^(2/3)/R^(2/3).
 
     Letters: M clients, K local_steps, R rounds, Delta gap, L smoothness, G gradient_bound, sigma noise.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, theorem thm:fedavg:ncvx:2o. Differs from it: the proof writes L eta^2 ||g||^2 for the last
     term of smoothness, which is L eta^2/2 ||g||^2. Without the half, eta <= 1/L would have to be eta <= 1/(2 L), and
     the noise be 2 L eta sigma^2/M, as it is in the third-order proof but not in this one; with it both are as stated
@@ -257,6 +282,10 @@ def fed_avg_non_convex_third_order_bound(
         L Delta/(K R) + G sqrt(L Delta)/sqrt(M K R) + Q^(2/5) G^(4/5) Delta^(4/5)/R^(4/5).
 
     Letters: M clients, K local_steps, R rounds, Delta gap, L smoothness, Q third_order, G gradient_bound, sigma noise.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, theorem thm:fedavg:ncvx:3o. Differs from it: the noise is L eta sigma^2/M, for the reason
     given in `fed_avg_non_convex_bound`, and not twice as much; of assumption asm:fo:3o only Q is used, neither the
     convexity nor the fourth moment that it contains.

@@ -10,6 +10,10 @@ def client_discrepancy_bound(constants: Constants, setting: Setting, step_size: 
         E ||x_m^(r,k) - x_mean^(r,k)||^2 <= 4 K eta^2 sigma^2 + 18 K^2 eta^2 zeta^2,   eta <= 1/(4 L).
 
     Letters: K local_steps, eta step_size, sigma noise, zeta heterogeneity, L smoothness.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, lemma lem:fedavg:2o:ub:2. Differs from it: nothing.
 
     >>> constants = Constants(smoothness=1.0, noise=1.0, distance=1.0, heterogeneity=1.0)
@@ -30,6 +34,10 @@ def fourth_order_discrepancy_bound(constants: Constants, setting: Setting, step_
         E mean_m ||x_m^(r,k) - x_mean^(r,k)||^4 <= 192 eta^4 K^2 sigma^4.
 
     Letters: K local_steps, eta step_size, sigma fourth_moment.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, lemma fedavg:a2:stab:main. Differs from it: the condition is eta <= 2/L. The text states
     none and its proof uses eta <= 1/(4 L), while theorem thm:fedavg:3o:ub uses the lemma up to 1/(2 L). A gradient step
     of a convex F brings two points no further apart for eta <= 2/L; hence for the difference Delta of two clients
@@ -52,10 +60,14 @@ def shadow_bound(constants: Constants, setting: Setting, step_size: float, discr
 
         B^2/(2 eta K R) + eta sigma^2/M + L/(M K R) discrepancy_sum,   eta <= 1/(4 L),
 
-    with discrepancy_sum = sum over r < R, k < K and m of E ||x_m^(r,k) - x_mean^(r,k)||^2, measured or bounded. It
     bounds the error of the means after each of the K R steps, averaged, plus ||x^(R,0) - x*||^2/(2 eta K R).
 
     Letters: M clients, K local_steps, R rounds, eta step_size, B distance, L smoothness, sigma noise.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        discrepancy_sum: sum over r < R, k < K and m of E ||x_m^(r,k) - x_mean^(r,k)||^2, measured or bounded.
+
     Reference: dissertation, lemma lem:fedavg:2o:ub:1. Differs from it: the distance on the left is that of the last
     round.
 

@@ -17,6 +17,10 @@ def fed_avg_lower_bound(constants: Constants, setting: Setting) -> Bound:
     The constant of Omega is not known and is 1 here by convention. Where L B^2 is the smaller one, it is the term
     "start".
     Letters: M clients, K local_steps, R rounds, B distance, L smoothness, sigma noise, zeta_* optimum_heterogeneity.
+
+    Args:
+        constants, setting: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, theorems thm:fedavg:lb:homo and, for zeta_* > 0, thm:fedavg:lb:hetero. Differs from it:
     nothing; of the two equivalent forms of the first one this is the first, at most twice the second.
 
@@ -43,6 +47,10 @@ def lower_bound_curvature(constants: Constants, setting: Setting) -> float:
         mu = 1/(2 B^2) max{min{drift, L B^2}, min{heterogeneity, L B^2}, L B^2/(K R)},
 
     with the terms of `fed_avg_lower_bound`. It is at most L/2, and E F - F* = Omega(mu B^2) for every step size.
+
+    Args:
+        constants, setting: as for every bound (`fedlocal.theory.bounds`); the distance must be > 0.
+
     Reference: dissertation, eq. fedavg:lb:f2:2. Differs from it: nothing.
 
     >>> constants = Constants(smoothness=2.0, noise=0.0, distance=1.0)

@@ -14,6 +14,10 @@ def minibatch_sgd_bound(
 
     Full: at eta = min{1/(4 L), sqrt(M K) B/(sqrt(R) sigma)}. Simplified: L B^2/R + sigma B/sqrt(M K R). Clients may
     differ. Letters: M clients, K local_steps, R rounds, B distance, L smoothness, sigma noise.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, lemma lem:fedavg:2o:ub:1 with one local step and noise sigma/sqrt(K), where no two clients
     are ever apart; the rate is the one beside theorem thm:fedavg:lb:homo. Differs from it: the text says "minibatch
     size M"; its rate is the one of batches of M K, which are as many gradients as FedAvg uses.
@@ -37,6 +41,10 @@ def single_client_sgd_bound(
 
     Full: at eta = min{1/(4 L), B/(sqrt(K R) sigma)}. Simplified: L B^2/(K R) + sigma B/sqrt(K R).
     Letters: K local_steps, R rounds, B distance, L smoothness, sigma noise.
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, lemma lem:fedavg:2o:ub:1 with one client. Differs from it: the homogeneity, which the text
     assumes around the rate, is a condition of the bound.
 
@@ -58,6 +66,10 @@ def best_of_two(constants: Constants, setting: Setting, step_size: float | None 
 
     For homogeneous clients the better of this and of staying at the start, L B^2, is never above the sharp rate of
     FedAvg (`fed_avg_lower_bound`); where L B^2/R is the larger part, it is smaller by (R sigma^2/(K L^2 B^2))^(1/3).
+
+    Args:
+        constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
+
     Reference: dissertation, the display after theorem thm:fedavg:lb:homo. Differs from it: the text says that the rate
     alone "always dominates" that of FedAvg; without the L B^2, which the rate of FedAvg has, it does not where
     sigma B/sqrt(M K R) > L B^2. The text's factor is (R sigma^2 L^2/K)^(1/3), which has a unit.

@@ -76,6 +76,9 @@ def rates(constants: Constants | None = None, setting: Setting | None = None) ->
     where the row asks for more than the constants say: strong convexity, homogeneous clients, or a number that is not known.
     Rows with third-order smoothness take the fourth moment for sigma.
 
+    Args:
+        constants, setting: as for every bound (`fedlocal.theory.bounds`); both or neither. None: no values.
+
     Reference: dissertation, tables table:complexity and tab:conv:rate. Differs from it: nothing.
 
     >>> table = rates(Constants(1.0, 1.0, 1.0, strong_convexity=0.5), Setting(clients=2, rounds=4, local_steps=8))
@@ -102,10 +105,15 @@ def rates(constants: Constants | None = None, setting: Setting | None = None) ->
 def rounds_for_linear_speedup(method: SpeedupMethod, constants: Constants, clients: int, total_steps: int) -> float:
     r"""The smallest R, as a real number >= 1, for which infrequent communication costs at most what noise costs anyway.
 
-    With K R = total_steps fixed, of the row of table tab:conv:rate for this method ("FedAvg" or "FedAc"; strongly convex where
-    mu > 0, third-order smooth where Q is known): overhead terms <= statistical term. More rounds than steps are none: infinite.
-    In orders of M and T = total_steps, for strongly convex objectives FedAvg needs M and FedAc M^(1/3) rounds (M^(1/2) T^(-1/2)
-    and M^(1/6) T^(-1/6) with third-order smoothness), for convex ones M^(3/2) T^(1/2) and min{M^(3/4) T^(1/4), M^(2/3) T^(1/3)}.
+    With T = K R fixed, of the row of table tab:conv:rate for this method (strongly convex where mu > 0, third-order
+    smooth where Q is known): overhead terms <= statistical term. More rounds than steps are none: infinite. In orders
+    of M and T, for strongly convex objectives FedAvg needs M and FedAc M^(1/3) rounds (M^(1/2) T^(-1/2) and M^(1/6)
+    T^(-1/6) with third-order smoothness), for convex ones M^(3/2) T^(1/2) and min{M^(3/4) T^(1/4), M^(2/3) T^(1/3)}.
+
+    Args:
+        method: "FedAvg" or "FedAc".
+        constants: the `Constants` of the problem; with third_order, fourth_moment must be known, too.
+        clients, total_steps: M and T = K R, at least 1.
 
     Reference: dissertation, introduction of chapter fedac and its footnote. Differs from it: the deterministic term does not
     count, since for FedAvg it does not depend on R at all; FedAc's row for mu > 0 and known Q supposes R >= sqrt(L/mu), which is
