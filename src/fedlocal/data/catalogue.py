@@ -29,8 +29,11 @@ def load(name: str, folder: Folder = None) -> tuple[scipy.sparse.csr_array | np.
     """Features and labels of a data set: read from `folder` or the cache, else fetched into the cache.
 
     Features are sparse; those of epsilon are a memory map (see `epsilon`). Labels are as in the file: -1/+1, but 1/2 for
-    mushrooms and 1 to 20 for news20. A file that is not the collection's is refused. a9a and a9a.t are in the package, so
-    they are never fetched. The cache is `$FEDLOCAL_DATA`, else `~/.cache/fedlocal`.
+    mushrooms and 1 to 20 for news20. A file that is not the collection's is refused.
+
+    Args:
+        name: "a9a", "a9a.t" (in the package, never fetched), "w8a", "mushrooms", "ijcnn1", "news20" or "epsilon".
+        folder: where to look first; None: only in the cache, which is `$FEDLOCAL_DATA`, else `~/.cache/fedlocal`.
 
     >>> X, y = load("a9a")
     >>> X.shape
@@ -47,10 +50,14 @@ def load(name: str, folder: Folder = None) -> tuple[scipy.sparse.csr_array | np.
 
 
 def fetch(name: str, folder: Folder = None) -> Path:
-    """The file of a data set in `folder` (the cache when left out), fetched unless it is there; a wrong one is an error.
+    """The file of a data set, fetched unless it is there; a wrong one is an error.
 
     The SHA-256 of epsilon and of Haxby's images is not known to us: what is fetched first is recorded beside it and holds from
     then on.
+
+    Args:
+        name: of the data set, as `fedlocal data list` shows it.
+        folder: where the file is kept; None: in the cache of `load`.
 
     >>> fetch("news20")  # doctest: +SKIP
     PosixPath('/home/me/.cache/fedlocal/news20.bz2')
@@ -83,6 +90,9 @@ def fetch(name: str, folder: Folder = None) -> Path:
 
 def verify(name: str, folder: Folder = None) -> Path:
     """Where a data set's file is, if its SHA-256 is right (where we know none: that of the first fetch); else an error.
+
+    Args:
+        name, folder: as for `load`, with all names of `fetch`.
 
     >>> verify("news20")  # doctest: +SKIP
     PosixPath('/home/me/.cache/fedlocal/news20.bz2')

@@ -74,15 +74,20 @@ class SparseMatrix(eqx.Module):
 class FederatedData(eqx.Module):
     """Examples of all clients, concatenated; client m owns `sizes[m]` rows from `starts[m]`. Unequal clients waste nothing.
 
+    Args:
+        arrays: (features, targets, ...), each with n rows of finite numbers; SciPy's sparse ones are allowed.
+        starts, sizes: (M,) first row and number of rows, at least one, of each client; clients may share rows.
+        truth: the parameters that synthetic data was made from; None for real data.
+
     >>> data = FederatedData.from_clients([(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 2)), np.ones(1))])
     >>> data.num_clients, data.num_examples, data.client_sizes.tolist()
     (2, 4, [3, 1])
     """
 
-    arrays: tuple[Any, ...]  # each with n rows: (features, targets, ...); features may be a SparseMatrix
+    arrays: tuple[Any, ...]  # on the device, sparse ones as SparseMatrix
     client_starts: jax.Array  # (M,)
     client_sizes: jax.Array  # (M,)
-    truth: Any  # the parameters that synthetic data was made from; None for real data
+    truth: Any
     largest: int = static()  # examples of the largest client
 
     def __init__(self, arrays: Sequence[Any], starts: Any, sizes: Any, truth: Any = None):

@@ -33,10 +33,14 @@ def read_examples(
 ) -> Examples:
     """The examples of a file; its name says the format: .csv (also .gz, .bz2), .parquet, .npz, anything else is LIBSVM's.
 
-    In tables `target` and `sites` are names of columns, all other columns are features and must be numbers; the target is the
-    column called target, label or y when left out. In an npz file there are arrays X, y and, where rows belong to sites, sites.
-    Empty cells of tables are refused; with `missing=True` those of features become nan. `columns` names the features of a
-    table, in the order that is wanted.
+    An npz file has arrays X, y and, where rows belong to sites, sites. All arguments but the path are for tables alone.
+
+    Args:
+        path: the file.
+        target: the column of the targets; None: the one called target, label or y.
+        sites: the column that says which site a row belongs to; None: the file does not say it.
+        missing: let empty cells of features become nan, instead of refusing them.
+        columns: the features, which must be numbers, in the order that is wanted; None: all other columns.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +64,11 @@ def read_examples(
 
 
 def feature_columns(path: str | os.PathLike[str], target: str | None = None) -> list[str] | None:
-    """The names of a table's features, in order; None for files whose columns have no names."""
+    """The names of a table's features, in order; None for files whose columns have no names.
+
+    Args:
+        path, target: as for `read_examples`.
+    """
     path = _existing(path)
     if not path.name.lower().endswith(TABLES):
         return None

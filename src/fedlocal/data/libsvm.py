@@ -25,8 +25,12 @@ MAX_INDEX = 2**31 - 1
 def read_libsvm(path: AnyPath, num_features: int | None = None) -> tuple[scipy.sparse.csr_array, np.ndarray]:
     """Features (sparse, n x d) and labels of a file in LIBSVM's format, as text or packed by gzip or bzip2.
 
-    d is `num_features`, else the largest index of the file. Comments (`# ...`) and blank lines are passed over, indices in any
-    order are sorted; an index that is zero or there twice, or anything that is no number, is an error with its line.
+    Comments (`# ...`) and blank lines are passed over, indices in any order are sorted; an index that is zero or there
+    twice, or anything that is no number, is an error with its line.
+
+    Args:
+        path: the file.
+        num_features: d, which no index may exceed; None: the largest index of the file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -28,8 +28,12 @@ def synthetic_lasso(
 ) -> FederatedData:
     """Observations b = a'x + x0 + noise of a sparse x: d1 ones, then zeros; a = client mean + standard normal.
 
-    Configurations I to IV are those of the text: 512, 64, 8 ones on 64 clients of 128 examples; 512 on 256 clients of 32.
-    `split="validation"` draws as many other examples of the same clients.
+    Args:
+        config: as in the text, "I", "II", "III": 512, 64, 8 ones on 64 clients of 128 examples; "IV": 512 on 256 of 32.
+        seed: everything random is a function of this integer.
+        dimension: numbers in x, at least as many as there are ones.
+        split: "train"; "validation" draws as many other examples of the same clients.
+
     Reference: dissertation, section fco:expr:lasso. Differs from it: nothing.
 
     >>> data = synthetic_lasso("III", seed=0)
@@ -48,8 +52,11 @@ def synthetic_low_rank(
 ) -> FederatedData:
     """Observations b = <A, X> + x0 + noise of a matrix X = diag(1, ..., 1, 0, ..., 0); A = client mean + standard normal.
 
-    Configurations I to IV are those of the text: rank 16, 4, 1 on 64 clients of 128 examples; 16 on 256 clients of 32.
-    `split="validation"` draws as many other examples of the same clients.
+    Args:
+        config: as in the text, "I", "II", "III": rank 16, 4, 1 on 64 clients of 128 examples; "IV": 16 on 256 of 32.
+        seed, split: as for `synthetic_lasso`.
+        dimension: rows and columns of X, at least its rank.
+
     Reference: dissertation, section fco:expr:nuclear. Differs from it: nothing.
 
     >>> data = synthetic_low_rank("II", seed=0)

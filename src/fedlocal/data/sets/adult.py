@@ -12,7 +12,10 @@ FEATURES = 123
 
 
 def a9a(split: TrainOrTest = "train") -> tuple[scipy.sparse.csr_array, np.ndarray]:
-    """Features (32,561 x 123 for "train", 16,281 x 123 for "test"; sparse, all ones) and labels -1/+1 (income above 50,000).
+    """Features (n x 123; sparse, all ones) and labels -1/+1 (income above 50,000).
+
+    Args:
+        split: "train", 32,561 examples, or "test", 16,281.
 
     Source: Becker & Kohavi, UCI Adult, CC BY 4.0.
 

@@ -45,21 +45,23 @@ def haxby(
 ) -> FederatedData:
     """Face (+1) or house (-1) from fMRI scans: a client is a run of the experiment, with 18 scans, 9 of each.
 
-    `source="array"` is the file haxby2001_subj1_vt.npz: 12 runs of one subject, 577 voxels of the ventral temporal cortex,
-    without the scans at rest. `source="images"` are the scans of several subjects as `nilearn.datasets.fetch_haxby` lays them
-    out (subj1/bold.nii.gz, subj1/labels.txt, subj1/mask4_vt.nii.gz, mask.nii.gz), or the archives that it unpacks; it needs
-    `pip install "fedlocal[fmri]"`. Its `mask` is "brain", the same 39,912 voxels for all, or "vt", a single subject's own.
-
-    split: "train" or "validation". With several subjects the last one is for validation; with one, its last three runs are.
-    Runs in which one of the two was not seen are left out (nilearn says that run 8 of subject 5 has no labels).
-    against: what faces are told from. The text says "a horse and a face", but no horses were shown; its source, in a remark,
-    says house.
-
     Every voxel of every run has mean 0 and variance 1 over all scans of that run that are in the file: with images over those
     at rest, too. There is no detrending and no smoothing, and nothing is taken from other runs, so that a client can do it.
+    Runs in which one of the two was not seen are left out (nilearn says that run 8 of subject 5 has no labels).
 
-    The file of "array" is looked for in `folder`, then in the cache (`$FEDLOCAL_DATA`, else `~/.cache/fedlocal`); the images
-    also in their subfolder haxby2001, and archives that are not there are fetched into the cache.
+    Args:
+        folder: where to look before the cache (`$FEDLOCAL_DATA`, else `~/.cache/fedlocal`); None: only there. Files may
+            be in a subfolder haxby2001; archives of images that are not there are fetched into the cache.
+        split: "train" or "validation": the last of several subjects, or the last three runs of a single one.
+        against: what faces are told from, such as "cat". The text says "a horse and a face", but no horses were shown;
+            its source, in a remark, says house.
+        source: "array" is the file haxby2001_subj1_vt.npz: 12 runs of one subject, 577 voxels of the ventral temporal
+            cortex, without the scans at rest. "images" are the scans as `nilearn.datasets.fetch_haxby` lays them out
+            (subj1/bold.nii.gz, subj1/labels.txt, subj1/mask4_vt.nii.gz, mask.nii.gz), or the archives that it unpacks;
+            it needs `pip install "fedlocal[fmri]"`.
+        subjects: with images, different numbers from 1 to 6.
+        mask: with images, "brain", the same 39,912 voxels for all, or "vt", a single subject's own.
+
     Source: Haxby et al., Science 293, 2001, CC BY-SA 3.0.
 
     >>> data = haxby()  # doctest: +SKIP
@@ -74,7 +76,11 @@ def haxby(
 def haxby_scans(
     folder: Folder = None, *, source: Source = "array", subjects: Sequence[int] = SUBJECTS, mask: Mask = "brain"
 ) -> list[Scans]:
-    """The scans of each subject with the places of their voxels; arguments as in `haxby`."""
+    """The scans of each subject with the places of their voxels.
+
+    Args:
+        folder, source, subjects, mask: as for `haxby`.
+    """
     checks.choice("haxby", "source", source, get_args(Source))
     if source == "array":
         return [read_haxby_array(obtain("haxby-vt", folder, owner="haxby"))]
@@ -104,7 +110,8 @@ def faces_against(scans: Sequence[Scans], against: Against = "house") -> tuple[F
 def read_haxby_array(path: str | os.PathLike[str]) -> Scans:
     """The scans of a file like haxby2001_subj1_vt.npz.
 
-    Its mask_idx count voxels from zero with the first axis of the image fastest: so counted, they lie together.
+    Args:
+        path: the file; its mask_idx count voxels from zero, the first axis of the image fastest: so they lie together.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +135,14 @@ def read_haxby_array(path: str | os.PathLike[str]) -> Scans:
 
 
 def read_haxby_images(bold: bytes, labels: str, mask: bytes, name: str = "images") -> Scans:
-    """The scans of the contents of bold.nii.gz (four dimensions), labels.txt ("labels chunks") and a mask."""
+    """The scans of one subject, from the contents of its files.
+
+    Args:
+        bold: of bold.nii.gz, an image of four dimensions.
+        labels: of labels.txt, with the columns "labels chunks".
+        mask: of a mask with the first three of these dimensions: voxels above 0 are kept.
+        name: the subject's, for error messages.
+    """
     image, inside = _nifti(bold, f"the scans of {name}"), _nifti(mask, f"the mask of {name}") > 0
     if image.ndim != 4 or image.shape[:3] != inside.shape:
         raise ValueError(f"haxby: {name}: scans {image.shape} must be four-dimensional and fit the mask {inside.shape}")

@@ -50,11 +50,14 @@ def mnist_by_writer(
 ) -> FederatedData:
     """MNIST by writer: a client is a writer, with 784 features in [0, 1] (the ink is bright) and labels 0 to 9.
 
-    split: "train", 60,000 digits by 539 writers with 19 to 131 each, or "test", 10,000 digits by 297 others with 8 to 130 each.
-    fraction: the part of each writer's digits that is kept, at least one; drawn with `seed`.
+    The file mnist_by_writer.npz is MNIST with the writers that QMNIST found (Yadav and Bottou, NeurIPS 2019); there is
+    no address to fetch it from.
 
-    The file mnist_by_writer.npz is looked for in `folder` and the cache (`$FEDLOCAL_DATA`, else `~/.cache/fedlocal`); there is
-    no address to fetch it from. It is MNIST with the writers that QMNIST found (Yadav and Bottou, NeurIPS 2019).
+    Args:
+        folder: where to look for it before the cache (`$FEDLOCAL_DATA`, else `~/.cache/fedlocal`); None: only there.
+        split: "train", 60,000 digits by 539 writers (19 to 131 each), or "test", 10,000 by 297 others (8 to 130 each).
+        fraction: the part of each writer's digits that is kept, in (0, 1], but at least one digit.
+        seed: of the draw of this part.
 
     >>> data = mnist_by_writer()  # doctest: +SKIP
     >>> data.num_clients, data.num_examples  # doctest: +SKIP
@@ -66,7 +69,13 @@ def mnist_by_writer(
 
 
 def read_mnist_by_writer(path: AnyPath, split: TrainOrTest, subsample: Subsample | None = None) -> FederatedData:
-    """The writers of a file with arrays x_SPLIT (n, 28, 28) of bytes, y_SPLIT (n,) and writer_SPLIT (n,), by ascending number."""
+    """The writers of a file like that of `mnist_by_writer`, by ascending number.
+
+    Args:
+        path: an npz file with arrays x_SPLIT (n, 28, 28) of bytes, y_SPLIT (n,) and writer_SPLIT (n,).
+        split: "train" or "test".
+        subsample: which rows of each writer are kept; None: all.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             images, labels, writers = (file[f"{name}_{split}"] for name in ("x", "y", "writer"))
@@ -91,8 +100,15 @@ def digits(
 ) -> FederatedData:
     """scikit-learn's digits, 8 x 8 pixels in [0, 1], with labels 0 to 9, dealt to clients that see classes unequally often.
 
-    One image in five, drawn with `seed`, is for testing (360 of 1,797). Both splits are dealt by `partition.dirichlet` with
-    this concentration, each on its own. The clients are made up; for real ones see `mnist_by_writer`.
+    Both splits are dealt by `partition.dirichlet`, each on its own. The clients are made up; for real ones see
+    `mnist_by_writer`.
+
+    Args:
+        num_clients: at most 360.
+        seed: of the split and of the dealing.
+        split: "train" or "test", one image in five (360 of 1,797).
+        concentration: > 0; the smaller, the fewer classes a client sees.
+
     Source: Alpaydin and Kaynak, UCI Optical Recognition of Handwritten Digits, CC BY 4.0, as in scikit-learn.
 
     >>> data = digits()
@@ -125,12 +141,16 @@ def femnist(
     Features are TensorFlow Federated's pixels, unchanged: float32 in [0, 1] on a bright background. Classes 10 to 35 are upper
     case, 36 to 61 lower case letters. Both splits have the same writers in the same order: 3,383 with 341,873 digits for
     training and 40,832 for testing, or 3,400 with 671,585 and 77,483 digits and letters.
-    fraction: the part of each writer's examples that is kept, at least one; drawn with `seed`. The text trains logistic
-    regression on a tenth.
-
     The file fed_emnist_digitsonly_train.h5 (or _test, or fed_emnist_train.h5) is looked for in `folder`, the cache
     (`$FEDLOCAL_DATA`, else `~/.cache/fedlocal`) and their subfolders femnist; else it is taken out of TensorFlow Federated's
     archive, found there or fetched, into the cache. Needs `pip install "fedlocal[femnist]"`.
+
+    Args:
+        folder: where to look first; None: only in the cache.
+        digits_only: without letters.
+        split: "train" or "test".
+        fraction, seed: as for `mnist_by_writer`. The text trains logistic regression on a tenth.
+
     Source: LEAF (Caldas et al. 2018) from EMNIST (Cohen et al. 2017), which is NIST Special Database 19.
 
     >>> data = femnist()  # doctest: +SKIP
@@ -146,7 +166,10 @@ def femnist(
 def read_femnist(path: AnyPath, num_classes: int = 62, subsample: Subsample | None = None) -> FederatedData:
     """The writers of an unpacked file in TensorFlow Federated's layout, by name.
 
-    The group examples has a group per writer with the arrays pixels (n, 28, 28) and label (n,).
+    Args:
+        path: an HDF5 file; its group examples has a group per writer with the arrays pixels (n, 28, 28) and label (n,).
+        num_classes: labels must be below it.
+        subsample: which rows of each writer are kept; None: all.
     """
     h5py = optional_import("femnist", "h5py", "femnist")
     subsample = subsample or Subsample("femnist", 1.0, 0)

@@ -41,7 +41,7 @@ class Hospital(NamedTuple):
 
 
 def hospital(name: HospitalName, folder: Folder = None) -> Hospital:
-    """The patients of "cleveland" (303), "hungarian" (294), "switzerland" (123) or "va" (200), from that hospital's file alone.
+    """The patients of one hospital, from that hospital's file alone.
 
     Numbers (age, trestbps, chol, thalach, oldpeak) and yes or no (sex, fbs, exang) are as in the file, nan where they are
     missing; a cholesterol or blood pressure of zero is missing, too. Codes (cp, restecg, slope, ca, thal) become one column
@@ -50,8 +50,11 @@ def hospital(name: HospitalName, folder: Folder = None) -> Hospital:
     fixed, so a site needs nothing from others; `Moments` and `Scaling` then fill nan with the mean over all sites.
     Beware: what a hospital did not measure gives it away (all of Switzerland has chol=?), and so how ill its patients are.
 
-    The file processed.NAME.data is looked for in `folder`, the cache (`$FEDLOCAL_DATA`, else `~/.cache/fedlocal`) and their
-    subfolders heart, and fetched into the cache when it is in none; its SHA-256 must be UCI's.
+    Args:
+        name: "cleveland" (303 patients), "hungarian" (294), "switzerland" (123) or "va" (200).
+        folder: where the file processed.NAME.data, whose SHA-256 must be UCI's, is looked for before the cache
+            (`$FEDLOCAL_DATA`, else `~/.cache/fedlocal`), also in a subfolder heart; else it is fetched into the cache.
+
     Source: Janosi, Steinbrunn, Pfisterer and Detrano, UCI Heart Disease, 1989, doi 10.24432/C52P4X, CC BY 4.0.
 
     >>> features, targets, names = hospital("va")  # doctest: +SKIP
@@ -66,6 +69,9 @@ def heart_disease(folder: Folder = None) -> FederatedData:
     """All four `hospital`s as clients in that order, columns standardised with the means and variances over all of them.
 
     Labels are -1/+1. The columns are those of `hospital`, missing values are 0, the mean.
+
+    Args:
+        folder: as for `hospital`.
 
     >>> data = heart_disease()  # doctest: +SKIP
     >>> data.client_sizes.tolist()  # doctest: +SKIP

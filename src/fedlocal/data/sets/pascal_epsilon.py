@@ -27,9 +27,12 @@ MARGIN = 5.0  # root mean square of its true margins
 def epsilon(folder: Folder = None) -> Arrays:
     """Features (400,000 x 2,000; float32; rows of unit length) as a read-only memory map, and labels -1/+1.
 
-    The text, packed or not, is looked for in `folder` and the cache and fetched when it is in neither. It is converted once,
-    piece by piece, to epsilon.features.npy (3.2 GB) and epsilon.labels.npy in the cache; after that it is no longer needed.
-    That takes about a quarter of an hour. A text that has changed since is converted again.
+    The text, packed or not, is fetched when it is not found. It is converted once, piece by piece, to the files
+    epsilon.features.npy (3.2 GB) and epsilon.labels.npy in the cache; after that it is no longer needed. That takes
+    about a quarter of an hour. A text that has changed since is converted again.
+
+    Args:
+        folder: where to look for the text before the cache; None: only in the cache.
 
     >>> X, y = epsilon("/data")  # doctest: +SKIP
     >>> X.shape  # doctest: +SKIP
@@ -51,8 +54,11 @@ def epsilon_like(num_examples: int = 20_000, num_features: int = 2_000, seed: in
     Exactly half of the labels are +1 (one fewer of an odd number); about one in ten is on the wrong side of the true w. At the
     default size the optimum of logistic regression with l2 = 1e-4 is near epsilon's own, 0.4713.
 
-    Only a few thousand rows are in memory at a time when there is a `folder`: then the arrays are kept there as
-    epsilon_like.features.npy and epsilon_like.labels.npy, memory-mapped, and used again for the same arguments.
+    Args:
+        num_examples, num_features: rows and columns.
+        seed: everything random is a function of this integer.
+        folder: where the arrays are kept as epsilon_like.features.npy and epsilon_like.labels.npy, memory-mapped, and
+            used again for the same arguments; a few thousand rows are in memory at a time. None: all are in memory.
 
     >>> X, y = epsilon_like(num_examples=100, num_features=20)
     >>> X.shape, X.dtype.name, y.sum().item()
