@@ -20,10 +20,16 @@ FEW = 10  # values of which a mean and a deviation say little
 
 
 class LossBounds(NamedTuple):
-    """Bounds of a row's loss as a function of its score, and the strength of the l2 penalty inside F."""
+    """Bounds of a row's loss as a function of its score, and the l2 penalty inside F.
 
-    slope: float | None  # largest absolute first derivative; None where it has no bound
-    curvature: float  # largest second derivative
+    Args:
+        slope: the largest absolute first derivative; None where it has no bound.
+        curvature: the largest second derivative.
+        l2: the strength of the penalty.
+    """
+
+    slope: float | None
+    curvature: float
     l2: float = 0.0
 
 

@@ -70,6 +70,11 @@ def start(strategy: FlowerStrategy, grid: Grid, *, timeout: float = 3600.0) -> R
 
     `Result.arrays` is the solution. Rounds that do not count, for lack of answers, are repeated; a run with a checkpoint
     continues where it stopped, and a wrapper's privacy accountant with it.
+
+    Args:
+        strategy: the `Strategy`, or the wrapper.
+        grid: Flower's, which the server app gets, or `InProcess`.
+        timeout: the most seconds to wait for answers, in a round and before the first.
     """
     inner = inner_strategy(strategy)
     accountant = inner.run_log.accountant = getattr(strategy, "accountant", None)

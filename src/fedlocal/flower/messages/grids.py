@@ -79,6 +79,11 @@ def comes_from(reply: Message, node: int) -> bool:
 class InProcess(Grid):
     """Sites in this process: to rehearse a deployment, or to test one. All that is sent goes through bytes, which `sent` keeps.
 
+    Args:
+        app: the sites' app, which `client_app` makes.
+        sites: names of the sites and the node configuration of each.
+        run_config: the run's configuration, the same for all sites; None: an empty one.
+
     >>> from fedlocal.flower import InProcess
     >>> grid = InProcess(app, {"north": {"data": "north.csv"}, "south": {"data": "south.csv"}})  # doctest: +SKIP
     """

@@ -132,8 +132,11 @@ def _shown(value: Any) -> str:
 class Agreement:
     """What a site's copy of the app says of a run.
 
-    `settings` are the app's configuration, with names as in pyproject.toml. With `chosen_step_size` the coordinator chooses
-    the step size from the sites' curvatures: any up to 1 / curvature of this site's loss is accepted.
+    Args:
+        method: the method with the numbers of this copy.
+        settings: the app's configuration, with names as in pyproject.toml.
+        chosen_step_size: the coordinator chooses the step size from the sites' curvatures: any up to 1 / curvature of
+            this site's loss is accepted.
     """
 
     method: LocalMethod
