@@ -1,8 +1,10 @@
-"""What `import fedlocal` offers: every name is there, type checkers are told the same, and nothing is imported before its use."""
+"""What `import fedlocal` offers: every name is there, and type checkers are told the same.
+
+That nothing is imported before its use is shown in `util/test_optional.py`, in a process of its own.
+"""
 
 import ast
 import re
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -68,15 +70,3 @@ def test_other_modules_that_are_missing_are_reported_as_usual():
         import_module("fedlocal.nothing")
     with pytest.raises(ModuleNotFoundError, match="No module named 'wire'"):
         import_module("wire")
-
-
-def test_nothing_is_imported_before_its_use():
-    """A command that only says how it is called starts in a fraction of the time that JAX takes to import."""
-    script = (
-        "import sys, fedlocal.cli\n"
-        "print({'jax', 'pandas', 'numba'} & set(sys.modules))\n"
-        "from fedlocal import simulate\n"
-        "print('jax' in sys.modules, simulate.__name__)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.splitlines() == ["set()", "True simulate"]

@@ -26,7 +26,7 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
     "replacement_partial": {"local_steps": 3, "batch_size": 2, "clients_per_round": 2, "weights": "uniform"},
     "unequal_steps": {"local_steps": [3, 1, 3], "batch_size": 2, "weights": "examples"},
 }
-STATES = ("fed_avg", "fed_ac_one", "scaffold", "fed_mid_l1", "fed_dual_avg_l1_osp", "accelerated_proximal_gradient")
+STATES = ("fed_avg", "fed_ac_one", "scaffold", "accelerated_proximal_gradient")  # and that of FedDualAvg
 USUAL = [*((name, "full") for name in STATES), ("fed_dual_avg_l1", "epochs_partial")]
 MORE = [(name, "full") for name in [*MAIN, "fed_dual_avg_entropy_l1"] if "zero" not in name and name not in STATES]
 MORE += [("fed_mid_l1", "unequal_steps")]

@@ -47,7 +47,7 @@ def nested(dtype: Any) -> Any:
     return {"layers": [jnp.ones((2, 3), dtype), (jnp.full(4, 2, dtype),)], "bias": jnp.ones((), dtype)}
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
 def test_each_step_size_of_a_vmap_restarts_on_its_own(dtype: Any):
     etas = jnp.array([0.3, 0.6, 1.0], dtype)
     together, t = jax.jit(jax.vmap(lambda eta: descend(AcceleratedProximalGradient(eta), nested(dtype), 40)))(etas)

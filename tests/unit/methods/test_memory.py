@@ -3,13 +3,16 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fedlocal as fl
 from conformance.federation import SIZES, closeness, federation, numpy_gradient, start
 
 
+@pytest.mark.thorough
 def test_memory_survives_between_rounds_in_both_engines():
-    """Three rounds of two of the five clients: at least one takes part again."""
+    """Three rounds of two of the five clients: at least one takes part again. So does one in two rounds of three clients,
+    in `conformance/test_methods.py::test_simulate_equals_loop`."""
     arguments: dict[str, Any] = {
         "rounds": 3,
         "local_epochs": 1,

@@ -13,8 +13,11 @@ def make(problem: fl.problems.MatrixSensing | None = None, **sampling: object) -
     return Plan.make(problem or federation(), Sampling(**sampling))  # pyright: ignore[reportArgumentType]
 
 
+draws_of = jax.jit(Plan.draws)  # in one program
+
+
 def rows_of(plan: Plan, m: int, r: int = 0) -> list[np.ndarray]:
-    draws = plan.draws(plan.round_key(r), jnp.asarray(m))
+    draws = draws_of(plan, plan.round_key(r), jnp.asarray(m))
     batches = [plan.batch(draws, jnp.asarray(m), k) for k in range(int(plan.steps[m]))]
     return [
         np.asarray(b.rows)[np.asarray(b.weights) > 0] if b.weights is not None else np.asarray(b.rows) for b in batches
@@ -35,7 +38,7 @@ def test_an_epoch_sees_every_example_once_and_its_last_batch_is_short():
 
 def test_short_batches_have_weights_that_sum_to_one():
     plan = make(local_epochs=1, batch_size=3)
-    draws = plan.draws(plan.round_key(0), jnp.asarray(1))
+    draws = draws_of(plan, plan.round_key(0), jnp.asarray(1))
     for k in range(3):
         weights = plan.batch(draws, jnp.asarray(1), k).weights
         assert weights is not None
@@ -59,15 +62,15 @@ def test_drawing_with_replacement_is_uniform():
 
 
 def rows_of_all(plan: Plan) -> list[np.ndarray]:
-    return [np.asarray(plan.draws(plan.round_key(0), jnp.asarray(0)).rows).ravel()]
+    return [np.asarray(draws_of(plan, plan.round_key(0), jnp.asarray(0)).rows).ravel()]
 
 
 def test_shuffles_are_uniform():
     """Each of the six orders of three examples about equally often over rounds."""
     data = fl.FederatedData.from_clients([(np.zeros((3, 2, 3)), np.zeros(3))])
     plan = make(fl.problems.MatrixSensing(data), local_epochs=1, batch_size=3)
-    keys = jax.vmap(plan.round_key)(jnp.arange(1200))
-    orders = np.asarray(jax.vmap(lambda key: plan.draws(key, jnp.asarray(0)).rows)(keys))[:, 0]
+    draw = jax.jit(jax.vmap(lambda r: plan.draws(plan.round_key(r), jnp.asarray(0)).rows))
+    orders = np.asarray(draw(jnp.arange(1200)))[:, 0]
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 6
     assert np.abs(counts - 200).max() < 4 * np.sqrt(1200 * 1 / 6 * 5 / 6)

@@ -234,7 +234,7 @@ def run_of(kind: str, l1: float, l2: float, weights: Weights, policy: Policy, **
     [
         pytest.param("logistic", 0.05, 0.0, "examples", marks=pytest.mark.thorough),
         ("logistic", 0.02, 0.1, "uniform"),
-        ("squares", 0.05, 0.0, "uniform"),
+        pytest.param("squares", 0.05, 0.0, "uniform", marks=pytest.mark.thorough),
     ],
 )
 def test_a_deployed_run_knows_how_far_it_is(kind: str, l1: float, l2: float, weights: Weights):
