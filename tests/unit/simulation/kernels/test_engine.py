@@ -45,6 +45,9 @@ METHODS: dict[str, fl.LocalMethod] = {
     "fed_mid_osp": FedMiD(0.3, 0.7, PSIS["elastic_net"], prox_on_clients=False),
 }
 KINDS = ("fed_avg", "fed_ac_one", "fed_dual_avg_elastic_net", "fed_mid_elastic_net")  # what is compiled differently
+STORAGE = dict.fromkeys(KINDS, "sparse") | {"fed_ac_one": "dense"}
+# Compiling the loops of one kind for one storage takes 17 s. Those of two vectors are compiled here for dense features, and,
+# as for sweeps on a9a, for many cells on sparse rows of ones; `make thorough` has them for a single run on sparse rows.
 STEPS: dict[str, Any] = {"rounds": 5, "local_steps": 6, "batch_size": 1, "seed": 2}
 
 
@@ -122,7 +125,7 @@ def check(problem: Any, method: fl.LocalMethod, tolerance: float = 1e-12, **argu
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        pytest.param(name, ("logistic", "squares")[i % 2], marks=() if name in KINDS else thorough)
+        pytest.param(name, ("logistic", "squares")[i % 2], marks=() if STORAGE.get(name) == "sparse" else thorough)
         for i, name in enumerate(METHODS)
     ],
 )
@@ -155,8 +158,9 @@ SAMPLING: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("sampling", SAMPLING)
 def test_all_kinds_of_sampling(sampling: str):
     """Each with one of the four kinds; sweeps have others."""
-    method = METHODS[KINDS[list(SAMPLING).index(sampling) % 4]]
-    check(problem(l2=l2_for(method)), method, **(SAMPLING[sampling] | {"rounds": 4, "seed": 3}))
+    name = KINDS[list(SAMPLING).index(sampling) % 4]
+    some = problem(l2=l2_for(METHODS[name]), storage=STORAGE[name])
+    check(some, METHODS[name], **(SAMPLING[sampling] | {"rounds": 4, "seed": 3}))
 
 
 @thorough
@@ -184,9 +188,9 @@ def test_minibatch_methods_count_or_list_their_examples(name: str, counted: bool
     check(equal, METHODS[name], rounds=4, **arguments)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if STORAGE[n] == "sparse" else thorough) for n in KINDS])
 def test_only_what_was_touched_is_added(name: str):
-    """Few steps in many columns, some of them twice."""
+    """Few steps in many columns, some of them twice; sweeps of the other kind do so, too."""
     method = METHODS[name]
     wide = problem(l2=l2_for(method), shape=(108, 300), density=0.02)
     arguments: dict[str, Any] = {"local_steps": [1, 2, 3] * 3, "batch_size": 2, "weights": "examples"}
@@ -276,7 +280,7 @@ def test_a_strong_penalty_does_not_underflow(name: str, penalty: float):
     """The linear part shrinks, or turns its sign, at every one of 200 steps; what is kept aside is renewed in time."""
     eta = 2.0
     method = FedAvg(eta) if name == "fed_avg" else GeneralFedAc(alpha=1.5, beta=3.0, eta=eta, gamma=eta)
-    penalised = problem(l2=penalty / eta, intercept=False)
+    penalised = problem(l2=penalty / eta, intercept=False, storage="sparse" if name == "fed_avg" else "dense")
     arguments: dict[str, Any] = {"local_steps": 200, "batch_size": 1}
     period = engine_of(penalised, method, **arguments).sizes.period
     assert period < 200 or (penalty < 0.01 and name == "fed_avg")
@@ -395,7 +399,9 @@ SWEEPS: dict[str, Callable[[int], fl.LocalMethod]] = {
 }
 
 
-def check_sweep(problem: Any, cell: Callable[[int], fl.LocalMethod], cells: Any, **arguments: Any) -> fl.SweepResult:
+def check_sweep(
+    problem: Any, cell: Callable[[int], fl.LocalMethod], cells: Any, alone: bool = True, **arguments: Any
+) -> fl.SweepResult:
     """Every cell is that of JAX, some are compared with their single runs, and those that diverge do so in the same round."""
     grid = {"i": list(range(cells)) if isinstance(cells, int) else cells}
     fused, generic = (fl.sweep(problem, cell, grid, engine=engine, **arguments) for engine in ("linear", "jax"))
@@ -403,7 +409,7 @@ def check_sweep(problem: Any, cell: Callable[[int], fl.LocalMethod], cells: Any,
     last = len(fused.methods) - 1
     for i, method in enumerate(fused.methods):
         mine, others = fused.cell(i), [generic.cell(i)]
-        if i in (0, last // 2, last):
+        if alone and i in (0, last // 2, last):
             others.append(fl.simulate(problem, method, engine="linear", **arguments))
         for other in others:
             assert mine.diverged == other.diverged
@@ -413,8 +419,16 @@ def check_sweep(problem: Any, cell: Callable[[int], fl.LocalMethod], cells: Any,
     return fused
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "fed_ac" else thorough) for n in SWEEPS])
+@pytest.mark.parametrize("name", ["fed_ac", "minibatch_ac_sgd"])
+def test_cells_on_rows_of_ones_equal_the_generic_engine(name: str):
+    """The loops of sweeps on a9a."""
+    ones = problem("squares", 0.02, storage="ones", groups=EQUAL if name == "minibatch_ac_sgd" else None)
+    assert rows_of(ones, np.float64).values is None
+    check_sweep(ones, SWEEPS[name], 3, alone=False, weights="examples", **STEPS)
+
+
+@thorough
+@pytest.mark.parametrize("name", SWEEPS)
 def test_every_cell_equals_its_own_run(name: str):
     check_sweep(problem("squares"), SWEEPS[name], 13, weights="examples", eval_every=2, **STEPS)
 
@@ -440,14 +454,16 @@ def test_cells_with_all_kinds_of_sampling(name: str, sampling: dict):
     check_sweep(problem(l2=0.1), SWEEPS[name], 2, rounds=3, **sampling)
 
 
-@thorough
-@pytest.mark.parametrize("name", ["fed_ac", "fed_mid"])
-def test_cells_that_touch_little(name: str):
-    wide = problem(shape=(108, 300), density=0.02)
+@pytest.mark.parametrize(
+    ("name", "storage"),
+    [("fed_ac", "ones"), *(pytest.param(n, "sparse", marks=thorough) for n in ("fed_ac", "fed_mid"))],
+)
+def test_cells_that_touch_little(name: str, storage: str):
+    wide = problem(shape=(108, 300), density=0.02, storage=storage)
     arguments: dict[str, Any] = {"local_steps": [1, 2, 3] * 3, "batch_size": 1}
     assert engine_of(wide, SWEEPS[name](1), SWEEPS[name](2), **arguments).sizes.touched
     x0 = {"weights": np.linspace(-1, 1, 300), "intercept": np.array(0.1)}
-    check_sweep(wide, SWEEPS[name], 3, rounds=3, x0=x0, **arguments)
+    check_sweep(wide, SWEEPS[name], 3, alone=storage == "sparse", rounds=3, x0=x0, **arguments)
 
 
 @thorough
@@ -514,14 +530,14 @@ def test_the_same_bits_however_the_run_is_cut(tmp_path: Path, monkeypatch: pytes
         "seed": 1,
         "engine": "linear",
     }
-    for name in ("fed_ac_one", "fed_dual_avg_l1"):
-        method = METHODS[name]
-        whole = fl.simulate(problem(), method, rounds=150, eval_every=150, **arguments)
-        often = fl.simulate(problem(), method, rounds=150, eval_every=7, **arguments)
+    for name, storage in (("fed_ac_one", "dense"), ("fed_dual_avg_l1", "sparse")):
+        method, some = METHODS[name], problem(storage=storage)
+        whole = fl.simulate(some, method, rounds=150, eval_every=150, **arguments)
+        often = fl.simulate(some, method, rounds=150, eval_every=7, **arguments)
         assert closeness((whole.x, whole.server), (often.x, often.server)) == 0
         monkeypatch.setattr(importlib.import_module("fedlocal.simulation.driver"), "SAVE_SECONDS", 0.0)
-        fl.simulate(problem(), method, rounds=60, eval_every=150, checkpoint=tmp_path / name, **arguments)
-        rest = fl.simulate(problem(), method, rounds=150, eval_every=150, checkpoint=tmp_path / name, **arguments)
+        fl.simulate(some, method, rounds=60, eval_every=150, checkpoint=tmp_path / name, **arguments)
+        rest = fl.simulate(some, method, rounds=150, eval_every=150, checkpoint=tmp_path / name, **arguments)
         assert closeness((whole.x, whole.server), (rest.x, rest.server)) == 0
 
 
@@ -614,9 +630,12 @@ GUARDED = [
 ]
 
 
+TWO_VECTORS = ("fed_ac", "minibatch_ac_sgd")
+
+
 @pytest.mark.parametrize(
     ("name", "cells", "walk"),
-    [pytest.param(*case, marks=() if case[1] == 1 or case[0] == "fed_ac" else thorough) for case in GUARDED],
+    [pytest.param(*case, marks=() if (case[0] in TWO_VECTORS) == (case[1] == 3) else thorough) for case in GUARDED],
 )
 def test_nothing_is_written_or_read_outside(name: str, cells: int, walk: str):
     """The arrays that threads work in lie between canaries; what they need not find there is nan."""
@@ -624,7 +643,7 @@ def test_nothing_is_written_or_read_outside(name: str, cells: int, walk: str):
     shape: dict[str, Any] = {k: arguments.pop(k) for k in ("shape", "density") if k in arguments}
     minibatch = name == "minibatch_ac_sgd"
     methods = [SWEEPS[name](i + 1) for i in range(cells)]
-    storage = "ones" if (name, cells) == ("fed_ac", 3) else "sparse"  # the loops of sweeps on a9a
+    storage = "ones" if name in TWO_VECTORS and cells == 3 else "sparse"  # the loops of sweeps on a9a
     for intercept in (True, False):
         groups = EQUAL if minibatch else None
         some = problem("squares", intercept=intercept, storage=storage, groups=groups, **shape)
@@ -775,9 +794,10 @@ def test_a_sweep_says_why_too_and_one_bad_cell_is_enough():
 def test_what_auto_takes(storage: str, width: int, batch_size: int | None, engine: str):
     """Not for short rounds, and on dense features only where it is faster."""
     some = problem("squares", storage=storage, shape=(108, width))
-    result = fl.simulate(some, METHODS["fed_ac_one"], rounds=0, local_steps=2, batch_size=batch_size)
+    method = METHODS["fed_avg" if storage == "sparse" else "fed_ac_one"]  # for which the loops are compiled anyway
+    result = fl.simulate(some, method, rounds=0, local_steps=2, batch_size=batch_size)
     assert result.provenance["configuration"]["engine"] == engine
-    asked = fl.simulate(some, METHODS["fed_ac_one"], rounds=0, local_steps=2, batch_size=batch_size, engine="linear")
+    asked = fl.simulate(some, method, rounds=0, local_steps=2, batch_size=batch_size, engine="linear")
     assert asked.provenance["configuration"]["engine"] == "linear"
 
 
@@ -882,7 +902,7 @@ def test_forms_that_the_loops_cannot_follow_are_left_to_jax(method: fl.LocalMeth
 
 
 def test_a_sum_with_equal_steps_is_served():
-    check(problem(), Sum(0.1), **STEPS)
+    check(problem(storage="dense"), Sum(0.1), **STEPS)
 
 
 def test_a_server_step_size_in_float32_does_not_make_the_mean_leak():
