@@ -26,7 +26,7 @@ EVERYTHING = [(name, sampling) for name in ROWS for sampling in SAMPLING]
 USUAL = {(name, "unequal_steps") for name in MAIN if "zero" not in name}  # a method knows nothing of samplings
 USUAL |= {(name, "unequal_steps") for name in ("fed_dual_avg_nuclear", "fed_dual_avg_l1_ball", "fed_mid_p_norm_l1")}
 USUAL |= {(f"fed_dual_avg_{h_psi}", "unequal_steps") for h_psi in ("entropy_simplex", "diagonal_box", "elastic_net")}
-USUAL |= {("scaffold", sampling) for sampling in SAMPLING}  # which has a memory of the rounds of each client
+USUAL |= {("scaffold", "epochs_partial")}  # which has a memory of the rounds of each client
 CHOSEN = [row if row in USUAL else pytest.param(*row, marks=pytest.mark.thorough) for row in EVERYTHING]
 
 

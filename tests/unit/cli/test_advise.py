@@ -1,6 +1,7 @@
 """fedlocal advise: from a file to a table, a figure and a program that runs."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -144,7 +145,10 @@ def test_empty_cells_in_own_units_are_refused_with_what_would_work(wards: list[P
 @pytest.mark.parametrize(
     "kind", [*(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("npz", "parquet")), "libsvm"]
 )
-def test_files_of_every_kind_are_standardised_and_the_program_runs(tmp_path: Path, kind: str):
+def test_files_of_every_kind_are_standardised_and_the_program_runs(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+):
+    """Here, without a process of its own: that of a table, above, has one."""
     frame = ward(np.random.default_rng(0), empty=kind != "libsvm")
     X, y = frame.drop(columns="ill").to_numpy(), frame["ill"].to_numpy()
     path, target = tmp_path / f"people.{kind}", ["--target", "ill"] if kind == "parquet" else []
@@ -159,9 +163,8 @@ def test_files_of_every_kind_are_standardised_and_the_program_runs(tmp_path: Pat
     assert said.exit_code == 0, said.output
     how = "divided by their deviation" if kind == "libsvm" else "of mean 0 and variance 1"
     assert f"standardised columns ({how})" in " ".join(said.output.split())
-    program = subprocess.run([sys.executable, tmp_path / "advice/run.py"], capture_output=True, text=True)
-    assert program.returncode == 0, program.stderr
-    assert "objective" in program.stdout
+    runpy.run_path(str(tmp_path / "advice/run.py"), run_name="__main__")
+    assert "objective" in capsys.readouterr().out
 
 
 def test_known_data_sets_stay_in_their_own_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -117,7 +117,9 @@ ATTACKS_TOO = {  # of hostile/site_attacks.py, most of them under the same names
 }
 
 
-@pytest.mark.parametrize("what", [pytest.param(w, marks=pytest.mark.thorough) if w in ATTACKS_TOO else w for w in WRONG])
+@pytest.mark.parametrize(
+    "what", [pytest.param(w, marks=pytest.mark.thorough) if w in ATTACKS_TOO else w for w in WRONG]
+)
 def test_a_wrong_answer_is_left_out_of_the_mean(what: str):
     changes, why = WRONG[what]
     _left_out(_run(lambda site, question, answer: _spoilt(answer, changes) if _at_b(site, question) else answer), why)

@@ -54,7 +54,8 @@ def same_run(a: fl.Result, b: fl.Result) -> bool:
     return same_x and a.history[columns].equals(b.history[columns])
 
 
-def test_a_run_killed_at_any_moment_resumes_to_the_same_bits(tmp_path: Path):
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.thorough)])
+def test_a_run_killed_at_any_moment_resumes_to_the_same_bits(tmp_path: Path, times: int):
     """The process that is not killed ends the run, and makes it once more as a whole."""
     checkpoint, kills = tmp_path / "killed", 0
     for attempt in range(12):
@@ -63,14 +64,14 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_bits(tmp_path: Path):
         while process.poll() is None and (checkpoint.stat().st_mtime_ns if checkpoint.exists() else None) == before:
             time.sleep(0.005)
         time.sleep(0.02 + 0.03 * attempt)  # at another moment each time
-        if attempt < 2 and process.poll() is None and not (tmp_path / "killed.npz").exists():
+        if attempt < times and process.poll() is None and not (tmp_path / "killed.npz").exists():
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
             kills += 1
             continue
         assert process.wait() == 0
         break
-    assert kills == 2
+    assert kills == times
     with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "killed.npz") as killed:
         for name in whole.files:
             np.testing.assert_array_equal(whole[name], killed[name])

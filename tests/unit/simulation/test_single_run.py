@@ -71,7 +71,8 @@ def test_divergence_is_a_result_that_says_when_and_where():
     assert slow.diverged == result.diverged
 
 
-def test_clients_in_blocks_agree_with_clients_side_by_side(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("blocks", [(1, 2), pytest.param((3,), marks=pytest.mark.thorough)])
+def test_clients_in_blocks_agree_with_clients_side_by_side(blocks: tuple[int, ...], monkeypatch: pytest.MonkeyPatch):
     """Blocks of two with one client of padding, of one, and all at once: the same means, memory and steps."""
     arguments: dict[str, Any] = {
         "rounds": 4,
@@ -82,7 +83,7 @@ def test_clients_in_blocks_agree_with_clients_side_by_side(monkeypatch: pytest.M
     }
     want, asked = fl.simulate(federation(), METHOD, **arguments), []
     program: Any = engines._advance
-    for block in (1, 2, 3):
+    for block in blocks:
         program.clear_cache()  # its arguments do not show the blocks
         monkeypatch.setattr(
             rounds_module, "chunk_size", lambda sent, clients, block=block: asked.append(block) or block

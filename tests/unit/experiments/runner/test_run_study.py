@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,11 +145,26 @@ def test_a_killed_process_continues_with_resume(tmp_path: Path):
     pd.testing.assert_frame_equal(again, undisturbed)
 
 
-def test_resume_without_an_unfinished_run_starts_anew(tmp_path: Path):
-    small = [*SMALL, "rounds=1", 'methods=["FedMiD"]']
-    first, second = run(tmp_path, overrides=small), io.StringIO()
-    assert run(tmp_path, overrides=small, resume=True, console=Console(file=second)) != first
-    assert "no unfinished run of lasso-3" in second.getvalue()
+def test_resume_without_an_unfinished_run_starts_anew(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch):
+    """Beside a finished one, which is not given to the study; what a study does then is tested above."""
+    shutil.copytree(finished, tmp_path / finished.name)
+    said, started = io.StringIO(), []
+
+    def study(_: Any, store: Store) -> Any:
+        started.append(store.directory)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedlocal.experiments.runner.run_study.study_of", lambda kind: study)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, seeds=[0, 1], resume=True, console=Console(file=said))
+    assert "no unfinished run of lasso-3" in said.getvalue()
+    assert len(list(tmp_path.glob("lasso-3-*"))) == 2
+    assert started != [tmp_path / finished.name]
+    (tmp_path / finished.name / "report.json").unlink()  # and continues it where it is not finished
+    shutil.rmtree(started[0])
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, seeds=[0, 1], resume=True)
+    assert started[1:] == [tmp_path / finished.name]
 
 
 def test_another_configuration_is_not_continued(tmp_path: Path):

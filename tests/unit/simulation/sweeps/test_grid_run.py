@@ -42,7 +42,9 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [n if n != "fed_avg" else pytest.param(n, marks=pytest.mark.thorough) for n in METHODS]
+)
 def test_a_cell_equals_the_single_run_in_float64(name: str):
     arguments: dict[str, Any] = EPOCHS | {
         "rounds": 7,
@@ -112,7 +114,7 @@ def test_one_program_serves_all_blocks_rounds_and_seeds(monkeypatch: pytest.Monk
 
 
 @quiet
-@pytest.mark.parametrize("block_bytes", [1, 400, 1 << 20])
+@pytest.mark.parametrize("block_bytes", [pytest.param(1, marks=pytest.mark.thorough), 400, 1 << 20])
 def test_diverging_cells_do_not_disturb_the_others(block_bytes: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(batches, "BATCH_BYTES", block_bytes)
     steps = [1e30, 0.01, 40.0, 0.03, 1e5, 0.02, 3.0]

@@ -56,7 +56,10 @@ def test_without_noise_on_equal_quadratics_the_prediction_is_the_run(name: str):
     np.testing.assert_allclose(predicted, run.history["loss"].iloc[-1], rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("fed_ac_one", "minibatch_ac_sgd") else pytest.param(n, marks=pytest.mark.thorough) for n in METHODS],
+)
 def test_with_noise_on_quadratics_the_prediction_is_the_mean_over_runs(name: str):
     """A problem of 300 copies in coordinates of their own is 300 runs at once."""
     copies, method = 300, METHODS[name]
@@ -180,7 +183,7 @@ def test_coordinates_that_a_regulariser_holds_are_left_out():
         assert fit_local_model(problem, solution, np.zeros(3), np.full(4, 0.25), None, psi) is None
 
 
-@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("intercept", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_derivatives_of_scores_are_those_of_automatic_differentiation(intercept: bool):
     """The same logistic regression as a linear model and as a loss that nothing is known about."""
     rng = np.random.default_rng(0)
