@@ -183,3 +183,24 @@ def test_a_false_mean_does_not_mark_the_one_patient_with_a_missing_value(patient
     g = coordinator.gradient(np.zeros(5))
     assert g[0] == 0  # the column is left out
     assert (g[1:] != 0).all()
+
+
+# --- few rows
+
+
+@pytest.mark.parametrize("task", ["logistic", "least-squares"])
+@pytest.mark.parametrize("sick", [1, 2])
+def test_a_site_with_a_few_sick_patients_answers_nothing(sick: int, task: str, tmp_path: Path):
+    """The gradient at the zero model, which every run asks for, is the sum of their columns: of one patient, the row."""
+    table = patients().assign(sick=(np.arange(60) < sick).astype(int))
+    coordinator = Coordinator(*write_hospital(tmp_path, table, task=task))
+    for reply in (coordinator.query(), coordinator.query(moments=True), coordinator.train(np.zeros(5))):
+        assert refusal(reply) == "smallest_cell"
+
+
+@pytest.mark.parametrize("sick", [0, 3, 57, 60])
+def test_a_site_with_three_sick_patients_or_none_takes_part(sick: int, tmp_path: Path):
+    table = patients().assign(sick=(np.arange(60) < sick).astype(int))
+    coordinator = Coordinator(*write_hospital(tmp_path, table))
+    coordinator.claim(coordinator.own_moments())
+    assert coordinator.gradient(np.zeros(5))[-1] == pytest.approx(0.5 - sick / 60)

@@ -40,6 +40,12 @@ def check_rows(policy: Policy, problem: AbstractProblem) -> None:
         raise policy.refusal(f"there are {rows} rows", "fewest_rows")
     if numbers > policy.most_parameters_per_row * rows:
         raise policy.refusal(f"the model has {numbers} numbers for {rows} rows", "most_parameters_per_row")
+    if isinstance(problem, LinearProblem):
+        targets = np.asarray(problem.data.arrays[1])
+        is_number = isinstance(problem, (LeastSquares, MatrixSensing))
+        few = _unusual(targets) if is_number else int(np.unique(targets, return_counts=True)[1].min())
+        if 0 < few < policy.smallest_cell:  # the gradient at the zero model would tell the sum of these rows
+            raise policy.refusal(f"the target has another value than usual in {few} of {rows} rows", "smallest_cell")
 
 
 def rare_columns(policy: Policy, problem: AbstractProblem) -> np.ndarray:
@@ -52,8 +58,13 @@ def rare_columns(policy: Policy, problem: AbstractProblem) -> np.ndarray:
         others = np.bincount(columns[values != 0], minlength=features.shape[1])  # the usual value is zero
     else:
         table = np.asarray(features).reshape(len(features), -1)
-        others = np.array([len(column) - np.unique(column, return_counts=True)[1].max() for column in table.T])
+        others = np.array([_unusual(column) for column in table.T])
     return np.flatnonzero((others > 0) & (others < policy.smallest_cell))
+
+
+def _unusual(column: np.ndarray) -> int:
+    """Return how many values differ from the most frequent one."""
+    return len(column) - int(np.unique(column, return_counts=True)[1].max())
 
 
 def without_columns(problem: Any, places: np.ndarray) -> Any:
