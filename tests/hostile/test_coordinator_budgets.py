@@ -118,6 +118,24 @@ def test_two_processes_do_not_share_a_record(tmp_path: Path):
     first.end()
 
 
+def test_a_state_has_one_dual_point_over_runs_and_restarts(tmp_path: Path):
+    """Sums at other dual points would cost nothing: with 200 of them a state tells 200 numbers more than its gradient."""
+    app, node = write_hospital(tmp_path, patients())
+    first = Coordinator(with_policy(app), node)
+
+    def asked(coordinator: Coordinator, positive: float, run: int) -> Any:
+        factors = {"conjugate__positive": positive, "conjugate__negative": 0.0, "conjugate__shift": 0.0}
+        return coordinator.evaluate(states(1)[0], 0, run, **factors)
+
+    answered(asked(first, 0.5, run=1))
+    answered(asked(first, 0.5, run=2))
+    assert refusal(asked(first, 0.4, run=3)) == "round"
+    first.end()
+    again = Coordinator(with_policy(app), node)
+    assert refusal(asked(again, 0.4, run=4)) == "round"
+    answered(asked(again, 0.5, run=4))
+
+
 # --- time
 
 

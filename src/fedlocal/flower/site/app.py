@@ -18,7 +18,7 @@ from fedlocal.flower.messages.records import ARRAYS, CONFIG, EXAMPLES, METRICS, 
 from fedlocal.flower.messages.text import clean, traceback_of
 from fedlocal.flower.site import rows
 from fedlocal.flower.site.audit import CURVATURE, EVALUATE, HELLO, MOMENTS, TRAIN, SiteRecord
-from fedlocal.flower.site.certificate_sums import CONJUGATE, KINDS, conjugate_mean, optimality
+from fedlocal.flower.site.certificate_sums import CONJUGATE, KINDS, conjugate_mean, optimality, proper_factors
 from fedlocal.flower.site.policy import Agreement, Policy, Refused
 from fedlocal.flower.site.question import Question
 from fedlocal.flower.site.rows import examples_of
@@ -164,11 +164,14 @@ def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> 
     site, problem, config = question.site, question.problem, question.config
     x = jax.device_get(question.method.solution(question.sent))
     site.check_point(problem, x)
-    site.spend(EVALUATE, context.run_id, examples_of(problem), question.settings.round, question.state)
-    named = _weight(question)
+    dual_point = None
     if f"{CONJUGATE}shift" in config:
-        factors = {n: v for n, v in config.items() if n.startswith(CONJUGATE)}
-        site.check_state((*question.place, "dual point"), state_of({}, factors))
+        proper_factors(problem, config)  # before it counts
+        dual_point = state_of({}, {n: v for n, v in config.items() if n.startswith(CONJUGATE)})
+    site.spend(EVALUATE, context.run_id, examples_of(problem), question.settings.round, question.state, dual_point)
+    named = _weight(question)
+    if dual_point is not None:
+        site.check_state((*question.place, "dual point"), dual_point)
         return RecordDict({METRICS: MetricRecord({**named, "conjugate": conjugate_mean(problem, x, config)})})
     more = {} if evaluate is None else evaluate(context, x, *(() if question.scaling is None else (question.scaling,)))
     if taken := TAKEN & set(more):

@@ -31,6 +31,7 @@ class SiteRecord:
         self._draws_key = secrets.token_bytes(32)  # that of the file, where there is one
         self._answers = 0
         self._states: dict[str, set[Hashable]] = {TRAIN: set(), EVALUATE: set()}
+        self._dual_points: dict[str, str] = {}  # by the state at which it was asked for
         if self.path is not None:
             try:
                 self._open(self.path)
@@ -46,8 +47,15 @@ class SiteRecord:
     def _asked(self) -> int:
         return sum(map(len, self._states.values()))
 
-    def check(self, policy: Policy, kind: str, rows: int, state: str | None = None) -> None:
-        """Refuse a question for which the budget is spent. A state that was asked before costs nothing of its kind."""
+    def check(
+        self, policy: Policy, kind: str, rows: int, state: str | None = None, dual_point: str | None = None
+    ) -> None:
+        """Refuse a question for which the budget is spent. A state that was asked before costs nothing of its kind.
+
+        A state has one dual point, also in other runs: every further one would tell more of the rows and cost nothing.
+        """
+        if state is not None and dual_point is not None and self._dual_points.get(state, dual_point) != dual_point:
+            raise Refused("a state has one dual point, and this one was asked before with another one", "round")
         new = kind in self._states and state not in self._states[kind]
         if new and self._asked() + 1 > policy.most_states_per_row * max(rows, 1):
             what = f"{self._asked()} questions were answered about {rows} rows"
@@ -59,10 +67,18 @@ class SiteRecord:
             if count >= getattr(policy, name):
                 raise Refused(f"{name} = {getattr(policy, name)} of the policy are spent", name)
 
-    def note(self, kind: str, run: int, round_: int | None = None, state: str | None = None) -> None:
+    def note(
+        self,
+        kind: str,
+        run: int,
+        round_: int | None = None,
+        state: str | None = None,
+        dual_point: str | None = None,
+    ) -> None:
         """Write down a question that is about to be answered."""
-        self._write({"question": kind, "run": run, "round": round_, "state": state})
-        self._count(kind, state)
+        more = {} if dual_point is None else {"dual_point": dual_point}
+        self._write({"question": kind, "run": run, "round": round_, "state": state, **more})
+        self._count(kind, state, dual_point)
 
     def note_refusal(self, policy: Policy, kind: str, run: int, why: str) -> None:
         """Write down a question that is not answered. It counts as an answer: refusals must not fill the disk."""
@@ -104,7 +120,7 @@ class SiteRecord:
                 if "secret" in entry:
                     self._key = bytes.fromhex(entry["secret"])
                 elif "question" in entry:
-                    self._count(entry["question"], entry["state"])
+                    self._count(entry["question"], entry["state"], entry.get("dual_point"))
                 elif "refused" in entry:
                     self._answers += 1
             except (ValueError, KeyError, TypeError):
@@ -113,8 +129,10 @@ class SiteRecord:
                 why = "the site's budget cannot be told from it. Move the file away to begin with a new budget"
                 raise ValueError(f"site: line {number} of {self.path} is damaged; {why}") from None
 
-    def _count(self, kind: str, state: str | None) -> None:
+    def _count(self, kind: str, state: str | None, dual_point: str | None) -> None:
         self._answers += 1
+        if state is not None and dual_point is not None:
+            self._dual_points[state] = dual_point
         if kind in self._states:
             self._states[kind].add(state)
 

@@ -38,8 +38,8 @@ def optimality(problem: AbstractProblem, x: Params) -> tuple[Params, dict[str, A
         return gradient, {"positive": positive, "squares": squares, "l2": l2}
 
 
-def conjugate_mean(problem: AbstractProblem, x: Params, config: Mapping[str, Any]) -> float:
-    """The mean conjugate of the site's losses at the slopes that the question describes."""
+def proper_factors(problem: AbstractProblem, config: Mapping[str, Any]) -> list[float]:
+    """The factors of the slopes that a question asks for; raise Refused if they do not make a dual point."""
     if type(problem) not in KINDS:
         raise Refused(f"{type(problem).__name__} has no conjugate here")
     factors: list[Any] = [config.get(f"{CONJUGATE}{name}") for name in FACTORS]
@@ -47,6 +47,12 @@ def conjugate_mean(problem: AbstractProblem, x: Params, config: Mapping[str, Any
     squares = isinstance(problem, LeastSquares)
     if not fine or (factors[0] != factors[1] if squares else factors[2] != 0):
         raise Refused("the question has no proper factors of the slopes")
+    return factors
+
+
+def conjugate_mean(problem: AbstractProblem, x: Params, config: Mapping[str, Any]) -> float:
+    """The mean conjugate of the site's losses at the slopes that the question describes."""
+    factors = proper_factors(problem, config)
     with jax.enable_x64(True):
         return float(_conjugates(problem, _in_float64(x), jnp.asarray(factors)))
 

@@ -187,11 +187,19 @@ class Site:
         """Refuse a point that singles out rows."""
         rows.check_point(self.policy, problem, x, lambda: self._fact("zero", problem, lambda p: rows.at_zero(p)[0]))
 
-    def spend(self, kind: str, run: int, rows: int = 0, r: int | None = None, state: str | None = None) -> None:
+    def spend(
+        self,
+        kind: str,
+        run: int,
+        rows: int = 0,
+        r: int | None = None,
+        state: str | None = None,
+        dual_point: str | None = None,
+    ) -> None:
         """Count a question about so many rows against the budget and write it down, before it is answered."""
         with self._spending:
-            self.record.check(self.policy, kind, rows, state)
-            self.record.note(kind, run, r, state)
+            self.record.check(self.policy, kind, rows, state, dual_point)
+            self.record.note(kind, run, r, state, dual_point)
 
 
 def _contradicted(own: Moments, total: Moments, included: bool) -> np.ndarray:
