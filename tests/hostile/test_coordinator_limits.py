@@ -204,3 +204,48 @@ def test_a_site_with_three_sick_patients_or_none_takes_part(sick: int, tmp_path:
     coordinator = Coordinator(*write_hospital(tmp_path, table))
     coordinator.claim(coordinator.own_moments())
     assert coordinator.gradient(np.zeros(5))[-1] == pytest.approx(0.5 - sick / 60)
+
+
+# --- data that change
+
+
+def _changed(table: pd.DataFrame, change: str) -> pd.DataFrame:
+    if change == "one more":
+        return pd.concat([table, patients(61, seed=2).iloc[60:]])
+    if change == "nine less":
+        return table.iloc[9:]
+    return table.assign(sick=np.where(np.arange(60) == 5, 1 - table[TARGET], table[TARGET]))  # one corrected
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("change", ["one more", "nine less", "one corrected"])
+def test_data_that_changed_in_a_few_rows_are_not_answered_about(change: str, restart: bool, tmp_path: Path):
+    """Moments or gradients before and after would give the patient who was added, taken away or corrected, exactly."""
+    app, node = write_hospital(tmp_path, patients())
+    coordinator = Coordinator(with_policy(app), node)
+    coordinator.claim(coordinator.own_moments())
+    coordinator.gradient(np.zeros(5))
+    if restart:
+        coordinator.end()
+        coordinator = Coordinator(with_policy(app), node)
+    _changed(patients(), change).to_csv(node["data"], index=False)
+    coordinator.run = 2
+    for reply in (coordinator.query(), coordinator.query(moments=True), coordinator.query(curvature=True)):
+        assert refusal(reply) == "data"
+    assert refusal(coordinator.train(np.zeros(5))) == "data"
+    assert refusal(coordinator.evaluate(np.zeros(5))) == "data"
+    patients().to_csv(node["data"], index=False)
+    coordinator.run = 3
+    answered(coordinator.query(moments=True))
+
+
+def test_ten_more_patients_may_take_part(tmp_path: Path):
+    app, node = write_hospital(tmp_path, patients())
+    coordinator = Coordinator(app, node)
+    answered(coordinator.query(moments=True))
+    pd.concat([patients(), patients(70, seed=2).iloc[60:]]).to_csv(node["data"], index=False)
+    coordinator.run = 2
+    assert coordinator.own_moments().present[0] == 70
+    patients().iloc[:51].to_csv(node["data"], index=False)  # nine less than at first
+    coordinator.run = 3
+    assert refusal(coordinator.query(moments=True)) == "data"

@@ -31,6 +31,8 @@ class SiteRecord:
         self._draws_key = secrets.token_bytes(32)  # that of the file, where there is one
         self._answers = 0
         self._states: dict[str, set[Hashable]] = {TRAIN: set(), EVALUATE: set()}
+        self._data: tuple[str, int] | None = None  # those that are in use: a keyed hash, and the number of rows
+        self._versions: dict[str, int] = {}  # of the data that questions were answered about, with their rows
         self._dual_points: dict[str, str] = {}  # by the state at which it was asked for
         if self.path is not None:
             try:
@@ -38,6 +40,19 @@ class SiteRecord:
             except ValueError:
                 self.close()
                 raise
+
+    def use_data(self, policy: Policy, content: str, rows: int) -> None:
+        """Refuse data that may differ in a few rows from data which were asked about before.
+
+        The same question before and after would tell these rows. Data that differ by so many rows differ in at least as many.
+        """
+        version = hmac.new(self._draws_key, content.encode(), "blake2b").hexdigest()[:32]
+        for known, before in self._versions.items():
+            if policy.fewest_rows > 1 and known != version and abs(rows - before) < policy.fewest_rows:
+                what = f"the data changed: questions were answered about {before} rows, and now there are {rows} others"
+                more = ". Answers before and after would tell the rows that changed; with the old file this site takes part"
+                raise policy.refusal(what, "fewest_rows", "data", more)
+        self._data = (version, rows)
 
     def states_left(self, policy: Policy, rows: int) -> int:
         """Return how many questions at new states the site still answers."""
@@ -76,6 +91,10 @@ class SiteRecord:
         dual_point: str | None = None,
     ) -> None:
         """Write down a question that is about to be answered."""
+        if self._data is not None and self._data[0] not in self._versions:
+            version, rows = self._data
+            self._write({"data": version, "rows": rows})
+            self._versions[version] = rows
         more = {} if dual_point is None else {"dual_point": dual_point}
         self._write({"question": kind, "run": run, "round": round_, "state": state, **more})
         self._count(kind, state, dual_point)
@@ -121,6 +140,8 @@ class SiteRecord:
                     self._key = bytes.fromhex(entry["secret"])
                 elif "question" in entry:
                     self._count(entry["question"], entry["state"], entry.get("dual_point"))
+                elif "data" in entry:
+                    self._versions[str(entry["data"])] = int(entry["rows"])
                 elif "refused" in entry:
                     self._answers += 1
             except (ValueError, KeyError, TypeError):

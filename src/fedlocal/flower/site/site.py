@@ -19,6 +19,8 @@ from fedlocal.flower.messages.round_settings import RoundSettings
 from fedlocal.flower.site import rows
 from fedlocal.flower.site.audit import SiteRecord
 from fedlocal.flower.site.policy import Agreement, Policy, Refused
+from fedlocal.problems.data_problem import DataProblem
+from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.simulation.plan import Draws, Plan
 
 MOMENTS = "moments."  # of the columns over all sites, in a question
@@ -59,6 +61,7 @@ class Site:
         made_with = (context.run_id, tuple(sorted(context.node_config.items())), numbers)
         place = (jnp.result_type(float), scaling is None)
         if self._problems.get(place, (None,))[0] != made_with:
+            self._check_data(context)
             problem = self.problem_for_node(context, *(() if scaling is None else (scaling,)))
             clients = problem.num_clients if isinstance(problem, AbstractProblem) else None
             if clients != 1:
@@ -70,6 +73,14 @@ class Site:
                 rare = np.union1d(rare, self._marking_missing(problem, moments, scaling))
             self._problems[place] = (made_with, rows.without_columns(problem, rare), {})
         return self._problems[place][1]
+
+    def _check_data(self, context: Context) -> None:
+        """Refuse data that changed a little since questions about them were answered. They are read anew in every run."""
+        with jax.enable_x64(True):
+            problem = self.problem_for_node(context)
+            if isinstance(problem, DataProblem):
+                content = fingerprint(jax.tree.leaves(problem.data))
+                self.record.use_data(self.policy, content, rows.examples_of(problem))
 
     def _marking_missing(self, problem: AbstractProblem, own: Moments, scaling: Scaling) -> np.ndarray:
         """Return columns that mark a few rows by their missing value: the mean of all sites is far from all values here."""
