@@ -4,15 +4,33 @@ import csv
 import io
 import logging
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Message
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fedlocal.flower import Outcome, Strategy
 from fedlocal.flower.coordinator import waiting
-from hostile.attack import EVERYONE, Attack
-from hostile.attacked_run import ETA, HONEST, HOSTILE, SIZES, attacked, chosen_step_size, expected, loss, model_of
+from hostile.attack import EVERYONE, Attack, about_moments, evaluation, hello, training
+from hostile.attacked_run import (
+    DUAL_AVERAGING,
+    ETA,
+    HONEST,
+    HOSTILE,
+    NODES,
+    SIZES,
+    STEPS,
+    AttackedGrid,
+    attacked,
+    chosen_step_size,
+    expected,
+    loss,
+    model_of,
+)
 from hostile.site_attacks import ALL, ATTACKS, OPEN
 from quiet_flower import _quiet_and_quick  # noqa: F401  (around every test)
 
@@ -105,6 +123,43 @@ def test_the_mean_is_not_robust():
     """What the tests above would not let pass."""
     run = attacked(ATTACKS["change times -10, no bounds"].attacker, rounds=3, loss_bounds=None)
     assert loss(model_of(run), HONEST) > np.log(2)
+
+
+class UnreadableGrid(AttackedGrid):
+    """Reads replies when they are asked for, as Flower's own grid does: from the bytes that a site has pushed."""
+
+    def __init__(self, broken: bytes, kind: Callable[[Message], bool]):
+        super().__init__(lambda grid: lambda site, question, answer: answer)
+        self.broken, self.kind, self.unread = broken, kind, set[str]()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        messages = list(messages)
+        ids = list(super().push_messages(messages))
+        to_hostile = (m.metadata.dst_node_id == NODES[HOSTILE] and self.kind(m) for m in messages)
+        self.unread |= {i for i, is_broken in zip(ids, to_hostile, strict=True) if is_broken}
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        wanted = set(message_ids)
+        if wanted & self.unread:
+            self.unread -= wanted  # Flower has confirmed it by then, and gives none of these replies again
+            for i in wanted:
+                self.waiting.pop(i, None)
+            inflate_object_from_contents("reply", {"reply": self.broken})
+        return super().pull_messages(wanted)
+
+
+@pytest.mark.parametrize("kind", [hello, about_moments, training, evaluation])
+@pytest.mark.parametrize("broken", [b"ConfigRecord  3\0\xff\xff\xff", b"Message  3\0\xff\xff\xff"])
+def test_a_reply_that_cannot_be_read_does_not_stop_a_run(broken: bytes, kind: Callable[[Message], bool]):
+    """Flower's coordinator checks the head of what a site pushes, and its grid fails when it reads the rest."""
+    settings: dict[str, Any] = {"local_steps": STEPS, "patience": 0.3, "standardize": True}
+    strategy = Strategy(DUAL_AVERAGING, rounds=2, sites=list(SIZES), nodes=NODES, **settings)
+    strategy.start(UnreadableGrid(broken, kind), timeout=1.0)
+    assert strategy.done == 2
+    said = {event.what for event in strategy.events if event.site == HOSTILE}
+    assert any("its answer cannot be read" in what for what in said)
+    assert {event.what for event in strategy.events if event.site in HONEST} == {"connected"}
 
 
 def test_names_are_different():

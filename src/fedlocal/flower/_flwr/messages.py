@@ -1,6 +1,7 @@
 """Messages and their errors."""
 
 # ruff: noqa: F401  (other modules use these names from here)
+from flwr.app.message import make_message  # a reply in Flower's own name
 from flwr.clientapp.typing import Mod  # the type of a modifier, for a signature
 from flwr.common.constant import (
     SUPERLINK_NODE_ID,  # who sends a reply in Flower's own name

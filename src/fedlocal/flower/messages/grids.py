@@ -6,15 +6,18 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, MessageType, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
+from google.protobuf.message import DecodeError
 
 from fedlocal.flower._flwr import messages as flwr
 from fedlocal.flower.messages.records import error_reply
 
 log = logging.getLogger("fedlocal")
 FIRST_WAIT, LONGEST_WAIT = 0.01, 0.5  # seconds between two questions for replies
+# what Flower has against bytes from another machine, and not against the connection
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, AssertionError, DecodeError)
 LATE_SECONDS, LATE_FACTOR = 120.0, 10.0  # to wait after enough others have answered
 
 
@@ -41,7 +44,15 @@ class PollingGrid(Grid):
         return self.grid.push_messages(messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return self.grid.pull_messages(message_ids)
+        """Return the replies that have come. One that cannot be read is an error of its site, not of the run."""
+        replies: list[Message] = []
+        for message_id in message_ids:  # Flower reads replies that are asked for together all or none
+            try:
+                replies += self.grid.pull_messages([message_id])
+            except UNREADABLE as error:
+                log.warning("a reply cannot be read: %s", type(error).__name__)
+                replies.append(_unreadable(message_id))
+        return replies
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Return all replies, or those that came in time."""
@@ -55,7 +66,7 @@ class PollingGrid(Grid):
         began, wait = time.monotonic(), FIRST_WAIT
         replies: list[Message] = []
         while waiting and (timeout is None or time.monotonic() - began < timeout):
-            for reply in self.grid.pull_messages(list(waiting)):
+            for reply in self.pull_messages(list(waiting)):
                 message_id = reply.metadata.reply_to_message_id
                 if message_id in waiting and comes_from(reply, waiting[message_id]):
                     del waiting[message_id]  # a second reply does not count
@@ -68,6 +79,13 @@ class PollingGrid(Grid):
                 time.sleep(wait)
                 wait = min(1.5 * wait, LONGEST_WAIT)
         return replies
+
+
+def _unreadable(message_id: str) -> Message:
+    """Return a reply to this message, in Flower's name, that there is none which can be read."""
+    node = flwr.SUPERLINK_NODE_ID
+    metadata = Metadata(0, "", node, node, message_id, "", time.time(), 0.0, MessageType.QUERY)
+    return flwr.make_message(metadata, error=Error(flwr.ErrorCode.UNKNOWN, "its answer cannot be read"))
 
 
 def comes_from(reply: Message, node: int) -> bool:
