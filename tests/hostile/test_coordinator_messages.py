@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType, MetricRecord, RecordDict
 
-from fedlocal.deploy.site import shown
+from fedlocal.deploy.site import NodeOutput, shown
+from fedlocal.flower.site import site_process
 from hostile.hostile_coordinator import Coordinator, answered, patients, refusal, write_hospital
 
 ZERO = np.zeros(5)
@@ -170,3 +171,27 @@ def test_an_error_that_quotes_a_patient_stays_at_the_site(tmp_path: Path, caplog
         assert refusal(reply) == f"ValueError; {HIDDEN}"
     assert not any(b"471108154711" in sent for sent in coordinator.sent)
     assert "471108154711" in caplog.text
+
+
+def test_a_message_that_cannot_be_read_writes_no_lines_of_ours(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """The error of a message that does not arrive whole may quote the coordinator."""
+
+    def fail(client: Any) -> Any:
+        raise ValueError(ESCAPES)
+
+    monkeypatch.setattr(site_process.flwr, "pull_task_input", fail)
+    site_process._answer(lambda message, context: message, "127.0.0.1:9", "token")
+    assert "a message was lost" in caplog.text
+    assert not set("\x1b\x07\r\x9b\u202e") & set(caplog.text)
+    assert not any(line.startswith("23:59:59") for line in caplog.text.splitlines())
+
+
+def test_the_output_of_flowers_node_is_cleaned():
+    """Flower's node prints what the coordinator answers; its last lines are shown when it ends."""
+    said: list[str] = []
+    output = NodeOutput("coordinator:8000", said.append)
+    output.add(f"ERROR {ESCAPES}")
+    assert not set("\x1b\x07\r\n\x9b\u202e") & set("".join(output.lines))
+    assert output.last_lines() == f"  | {output.lines[0]}"

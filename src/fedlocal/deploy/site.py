@@ -139,7 +139,7 @@ def run(folder: Path, node: dict[str, str | int], connection: Connection, say: S
             say(f"the connection cannot work: {hopeless}")
             return 1
         if not (output.refused or output.connected):
-            say("Flower's node ended; its last lines:\n" + "\n".join(output.lines))
+            say("Flower's node ended; its last lines:\n" + output.last_lines())
             return 1
         say(
             "refused: the coordinator has not registered this site's key, or another process is connected with the same key, or "
@@ -227,7 +227,7 @@ class NodeOutput:
 
     def add(self, line: str) -> None:
         """Read a line."""
-        line = re.sub(r"\x1b\[\d*m", "", line).rstrip()
+        line = clean(re.sub(r"\x1b\[\d*m", "", line).rstrip())  # Flower may quote the coordinator
         self.lines.append(line)
         self.refused |= REFUSED in line
         if "SuperNode ID" in line:
@@ -239,6 +239,10 @@ class NodeOutput:
         elif "Connection successful" in line:
             self.waiting = False
             self.say(f"{self.superlink} answers again")
+
+    def last_lines(self) -> str:
+        """Return the last lines, marked, so that none looks like one of ours."""
+        return "\n".join(f"  | {line}" for line in self.lines)
 
     def hopeless(self) -> str | None:
         """Return why trying again cannot help, if that is known."""

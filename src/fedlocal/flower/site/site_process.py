@@ -102,8 +102,8 @@ def _answer(app: Answer, address: str, token: str) -> None:
             reply = error_reply(message, error)
         flwr.push_message(client, reply, context)
         flwr.push_task_output(client, context, flwr.SubStatus.COMPLETED, "")
-    except Exception:
-        log.exception("a message was lost")  # the coordinator goes on without it
+    except Exception as error:  # it may quote the coordinator, which goes on without this message
+        log.error("a message was lost\n%s", traceback_of(error))
     finally:
         heartbeat.stop()
         client.close()
