@@ -108,6 +108,12 @@ EVALUATIONS = [
         on(evaluation, both(_without("arrays"), _without("config"), numbers(positive=None, squares=None, l2=None))),
         "gives no gradient",
     ),
+    left_out(
+        "an evaluation of zeros",
+        "says that its loss, its gradient and its slopes are zero, which agree with each other",
+        both(each(lambda s, g: g * 0), numbers(loss=0.0, positive=0.0, squares=0.0)),
+        "its loss is 0, and its moments allow for .*left out",
+    ),
     left_out("loss of zero", "says that its loss is zero", numbers(loss=0.0), "its squares is .*left out"),
     left_out(
         "gradient of zero", "says that its gradient is zero", each(lambda s, g: g * 0), "its positive is .*left out"

@@ -4,6 +4,7 @@ Loss, gradient, slopes and conjugates of one site hang together, whatever its da
 of its rows, with means over them and without the l2 penalty:
     mean u_i s_i = <x, grad F>,   |grad F|_j <= sqrt(mean u^2 mean a_j^2),   mean |u| <= sqrt(mean u^2),
     logistic: l_i = -log(1 - |u_i|), so that mean u^2 <= mean |u| <= mean l <= log 2 + mean |s|;   squares: u_i^2 = 4 l_i,
+    and log(1 + exp(-mean |s|)) <= mean l by Jensen's inequality,
     mean s^2 <= (|intercept| + sum_j |w_j| sqrt(mean a_j^2))^2,
 and for the conjugates Fenchel-Young: c u s - l <= l^*(c u) <= c l^*(u) = c (u s - l) for 0 <= c <= 1, since l^*(0) = 0.
 """
@@ -55,10 +56,10 @@ class Assessment:
         """Raise ValueError if the numbers cannot be true of the site's data, whatever they are."""
         if not self._is_linear(x):
             return
-        loss, squares = self._loss(x), self.numbers["squares"]
-        most = math.log(2) + score_bound(x, second_moments) if self.kind == "logistic" else math.inf
-        if not -ROUNDING <= loss <= most * (1 + ROUNDING):
-            raise ValueError(f"its loss is {loss:.6g}, and its moments allow for {most:.3g}")
+        loss, squares, size = self._loss(x), self.numbers["squares"], score_bound(x, second_moments)
+        least, most = (np.logaddexp(0, -size), math.log(2) + size) if self.kind == "logistic" else (0.0, math.inf)
+        if not least - ROUNDING <= loss <= most * (1 + ROUNDING):
+            raise ValueError(f"its loss is {loss:.6g}, and its moments allow for {least:.3g} to {most:.3g}")
         wanted = (0.0, min(1.0, loss)) if self.kind == "logistic" else (4 * loss, 4 * loss)
         _check_inside("squares", squares, *wanted, size=4 * loss)
         largest = math.sqrt(max(squares, 0.0))
