@@ -71,6 +71,8 @@ MOMENTS = [
     moments("half a value", "has 59.5 values", "no moments: they count", present=_first(59.5)),
     moments("means of 1e200", "has a mean of 1e200", "no moments: they are beyond 1e", mean=_first(1e200)),
     moments("squares of 1e302", "has squares of 1e302", "no moments: they are beyond 1e", squares=_first(1e302)),
+    moments("squares of 1e-310", "has squares of 1e-310", "no moments: they are below 1e-140", squares=_first(1e-310)),
+    moments("means of 1e-160", "has a mean of 1e-160", "no moments: they are below 1e-140", mean=_first(1e-160)),
     moments(
         "moments of other columns",
         "has moments of 3 columns",

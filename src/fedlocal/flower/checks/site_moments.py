@@ -14,6 +14,7 @@ from fedlocal.flower.messages import records
 from fedlocal.flower.messages.grids import PollingGrid
 
 LARGEST = 1e150  # of a mean or deviation: squares of larger numbers overflow
+SMALLEST, MARGIN = 1e-150, 1e10  # of a deviation; that over all sites is smaller where the others have the same value
 FAR = 5.0  # deviations between a site's mean and that of the others
 OTHER_UNIT = 8.0  # ratio of deviations
 FEW = 10  # values of which a mean and a deviation say little
@@ -212,4 +213,7 @@ def _checked(reply: Message, rows: int) -> Moments:
         raise ValueError("they say something of columns without values")
     if np.abs(moments.mean).max(initial=0) > LARGEST or np.sqrt(moments.squares).max(initial=0) > LARGEST:
         raise ValueError(f"they are beyond {LARGEST:g}; change the unit of the column")
+    deviation = _deviation(moments)
+    if any(((a > 0) & (a < SMALLEST * MARGIN)).any() for a in (deviation, np.abs(moments.mean))):
+        raise ValueError(f"they are below {SMALLEST * MARGIN:g}; change the unit of the column")
     return moments
