@@ -15,7 +15,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from fedlocal.flower import Outcome, Strategy
 from fedlocal.flower.coordinator import waiting
-from hostile.attack import EVERYONE, Attack, about_moments, evaluation, hello, training
+from hostile.attack import EVERYONE, Attack, about_moments, evaluation, hello, training, values
 from hostile.attacked_run import (
     DUAL_AVERAGING,
     ETA,
@@ -25,6 +25,7 @@ from hostile.attacked_run import (
     SIZES,
     STEPS,
     AttackedGrid,
+    Fault,
     attacked,
     chosen_step_size,
     expected,
@@ -123,6 +124,22 @@ def test_the_mean_is_not_robust():
     """What the tests above would not let pass."""
     run = attacked(ATTACKS["change times -10, no bounds"].attacker, rounds=3, loss_bounds=None)
     assert loss(model_of(run), HONEST) > np.log(2)
+
+
+def test_names_of_columns_are_cleaned_where_they_decide(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Of two sites the first names the columns, for there is no majority."""
+    caplog.set_level(logging.INFO, "fedlocal")
+    forged = values(columns=["age\n9,d,forged\x1b[2J", "weight", "dose", "pressure"])
+
+    def attacker(grid: AttackedGrid) -> Fault:
+        grid.contexts = {node: context for node, context in grid.contexts.items() if node in (1, 2)}
+        return lambda site, question, answer: forged(question, answer) if hello(question) and site == "a" else answer
+
+    run = attacked(attacker, sites=["a", "b"], nodes={"a": 1, "b": 2})
+    Outcome.of(run).save(tmp_path)
+    for file in tmp_path.glob("*.csv"):
+        assert all(line.isprintable() and not line.startswith("9,d") for line in file.read_text().splitlines())
+    assert all(message.isprintable() for message in caplog.messages)
 
 
 class UnreadableGrid(AttackedGrid):

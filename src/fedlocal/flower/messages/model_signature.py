@@ -4,6 +4,8 @@ from itertools import pairwise, zip_longest
 from math import prod
 from typing import Any, NamedTuple
 
+from fedlocal.flower.messages.text import clean
+
 LARGEST = 10**9  # numbers in a model
 MOST_PARAMETERS, MOST_AXES = 10_000, 32  # parameters of a model, and axes of one of them
 
@@ -35,6 +37,7 @@ class ModelSignature(NamedTuple):
             raise ValueError(f"{site} has parameters of which one is inside another")
         if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
             raise ValueError(f"{site} does not name its columns properly")
+        columns = None if columns is None else [clean(column) for column in columns]  # they come into tables and logs
         return cls({name: tuple(shape) for name, shape in shapes.items()}, columns)
 
     def check(self, site: str, wanted: "ModelSignature") -> None:
