@@ -249,3 +249,40 @@ def test_ten_more_patients_may_take_part(tmp_path: Path):
     patients().iloc[:51].to_csv(node["data"], index=False)  # nine less than at first
     coordinator.run = 3
     assert refusal(coordinator.query(moments=True)) == "data"
+
+
+# --- combinations of columns that single out a patient
+
+
+def _with_outlier(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(zz=np.where(np.arange(60) == 33, 9999, table["age"] + table["weight"]))
+
+
+def _with_categories(table: pd.DataFrame) -> pd.DataFrame:
+    """A group of four categories: the last, which one patient has, is left out, and is one less the sum of the others."""
+    kind = np.where(np.arange(60) == 33, 3, np.arange(60) % 3)
+    return table.assign(**{f"zz{k}": (kind == k).astype(int) for k in range(4)})
+
+
+def _with_twins(table: pd.DataFrame) -> pd.DataFrame:
+    """Two columns that differ in one patient."""
+    first = np.arange(60) % 5 == 0
+    return table.assign(zz0=first.astype(int), zz1=(first | (np.arange(60) == 33)).astype(int))
+
+
+@pytest.mark.parametrize("change", [_with_outlier, _with_categories, _with_twins])
+def test_no_combination_of_columns_singles_out_a_patient(change: Any, tmp_path: Path):
+    """Differences of nearby gradients are second moments: with a column that marks one patient they are the patient's row."""
+    table = change(patients())
+    columns = table[sorted(set(table.columns) - {TARGET})].to_numpy(float)
+    width = columns.shape[1] + 1
+    coordinator = Coordinator(*write_hospital(tmp_path, table), fl.methods.AcceleratedProximalGradient(1e-9))
+    own = coordinator.own_moments()
+    coordinator.claim(own)
+    given = own.present > 0
+    assert 0 < (~given).sum() <= 2
+    kept = np.c_[columns[:, given], np.ones(60)]
+    assert np.linalg.norm(np.linalg.svd(kept, full_matrices=False)[0], axis=1).max() ** 2 < 0.95
+    gradient = coordinator.gradient(np.linspace(-0.2, 0.2, width))
+    assert (gradient[:-1][~given] == 0).all()
+    assert (gradient[:-1][given] != 0).all()

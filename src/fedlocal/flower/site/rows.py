@@ -17,6 +17,9 @@ from fedlocal.problems.data_problem import DataProblem
 from fedlocal.problems.linear import LeastSquares, LinearProblem, Logistic, MatrixSensing
 from fedlocal.problems.smooth_part import PooledMean
 
+LARGEST_LEVERAGE = 0.9  # of a row; at 1 a combination of the columns is zero in all other rows
+RANK = 1e-9  # relative; smaller singular values are rounding
+MOST_DENSE = 10**7  # numbers of a sparse table that are looked at as a dense one
 CURVATURE = {Logistic: 1 / 4, LeastSquares: 2.0, MatrixSensing: 2.0}  # largest second derivative of the loss of a score
 
 
@@ -59,7 +62,37 @@ def rare_columns(policy: Policy, problem: AbstractProblem) -> np.ndarray:
     else:
         table = np.asarray(features).reshape(len(features), -1)
         others = np.array([_unusual(column) for column in table.T])
-    return np.flatnonzero((others > 0) & (others < policy.smallest_cell))
+    rare = np.flatnonzero((others > 0) & (others < policy.smallest_cell))
+    if isinstance(features, SparseMatrix):
+        if np.prod(features.shape) > MOST_DENSE:
+            return rare
+        table = features.to_scipy().toarray()
+    return np.union1d(rare, isolating_columns(table, rare)).astype(np.intp)
+
+
+def isolating_columns(table: np.ndarray, without: np.ndarray) -> np.ndarray:
+    """Places of columns to leave out, so that no combination of the others and a constant is zero in all rows but one.
+
+    The second moments of such a combination with the columns would be that row: of a value far from all others, of two columns
+    that differ in one row, or of a group of categories without one that a single row has. A row's leverage tells.
+    """
+    with np.errstate(all="ignore"):
+        centred = np.asarray(table, np.float64) - np.mean(table, axis=0, dtype=np.float64)
+        sizes = np.linalg.norm(centred, axis=0)
+        columns = np.where(sizes > 0, centred / np.where(sizes > 0, sizes, 1), 0.0)
+    columns[:, without] = 0.0
+    found: list[int] = []
+    while 2 * (columns.shape[1] - len(found)) <= len(table):  # with more columns every row has a large one
+        left, values, right = np.linalg.svd(columns, full_matrices=False)
+        known = values > RANK * max(values.max(initial=0.0), 1.0)
+        leverage = np.sum(left[:, known] ** 2, axis=1) + 1 / len(table)
+        row = int(np.argmax(leverage))
+        if leverage[row] <= LARGEST_LEVERAGE:
+            break
+        parts = np.abs((left[row, known] / values[known]) @ right[known])  # of each column in the combination
+        found.append(int(np.argmax(parts)))
+        columns[:, found[-1]] = 0.0
+    return np.array(found, np.intp)
 
 
 def _unusual(column: np.ndarray) -> int:
