@@ -105,3 +105,14 @@ def test_an_epoch_that_ends_with_one_row_is_refused(tmp_path: Path):
     app, node = write_hospital(tmp_path, patients(61), method="FedAvg", local_epochs=1, batch_size=20)
     settings: dict[str, Any] = {"local_steps": None, "local_epochs": 1, "batch_size": 20, "largest": 61}
     assert refusal(Coordinator(app, node, fl.methods.FedAvg(1e-6), **settings).train(ZERO)) == "fewest_rows"
+
+
+def test_the_largest_site_takes_no_memory_of_this_one(tmp_path: Path):
+    """An order of 2^26 rows that nobody has took a gigabyte and a minute, as often as a coordinator liked."""
+    app, node = write_hospital(tmp_path, patients(), method="FedAvg", local_epochs=1, batch_size=20)
+    settings: dict[str, Any] = {"local_steps": None, "local_epochs": 1, "batch_size": 20, "largest": 2**26}
+    coordinator = Coordinator(app, node, fl.methods.FedAvg(1e-6), **settings)
+    site, context = app.site_of(coordinator.context()), coordinator.context()
+    plan = site.plan(RoundSettings(round=0, **coordinator.settings), site.problem(context))
+    assert plan.largest == 60
+    answered(coordinator.train(ZERO))

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import equinox as eqx
@@ -165,6 +165,7 @@ class Site:
         if self.policy.secret_draws:
             numbers = self.record.draw_numbers(settings.seed, settings.client)
             plan = eqx.tree_at(lambda p: (p.seed, p.first), plan, numbers)
+            plan = replace(plan, largest=rows.examples_of(problem))  # the rows of a larger site need no memory here
         self._check_batches(problem, plan, settings.round)
         return plan
 
