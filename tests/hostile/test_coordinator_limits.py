@@ -286,3 +286,30 @@ def test_no_combination_of_columns_singles_out_a_patient(change: Any, tmp_path: 
     gradient = coordinator.gradient(np.linspace(-0.2, 0.2, width))
     assert (gradient[:-1][~given] == 0).all()
     assert (gradient[:-1][given] != 0).all()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_two_means_do_not_mark_the_one_patient_with_a_missing_value(restart: bool, tmp_path: Path):
+    """Both are near: gradients with two means differ by a sum over all patients but one, which gives that one's label."""
+    table = patients().astype({"age": float})
+    table.loc[7, "age"] = np.nan
+    app, node = write_hospital(tmp_path, table)
+    method = fl.methods.AcceleratedProximalGradient(1e-9)
+    coordinator = Coordinator(with_policy(app), node, method)
+    own = coordinator.own_moments()
+
+    def asked(run: int, shift: float) -> np.ndarray:
+        away = np.array([shift, 0, 0, 0]) * np.sqrt(own.squares / own.present)
+        coordinator.run = run
+        coordinator.claim(Moments.merged([own, Moments(10 * own.present, own.mean + away, 10 * own.squares)]))
+        return coordinator.gradient(np.zeros(5))
+
+    first = asked(11, 0.0)
+    assert first[0] != 0
+    if restart:
+        coordinator.end()
+        coordinator = Coordinator(with_policy(app), node, method)
+    assert asked(12, 3.0)[0] == 0  # the column is left out
+    coordinator.run, coordinator.moments = 13, {}
+    assert coordinator.gradient(np.zeros(5))[0] == 0  # with the site's own mean, too
+    np.testing.assert_array_equal(asked(14, 0.0), first)

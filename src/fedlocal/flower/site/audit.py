@@ -33,6 +33,7 @@ class SiteRecord:
         self._states: dict[str, set[Hashable]] = {TRAIN: set(), EVALUATE: set()}
         self._data: tuple[str, int] | None = None  # those that are in use: a keyed hash, and the number of rows
         self._versions: dict[str, int] = {}  # of the data that questions were answered about, with their rows
+        self._means: dict[int, float] = {}  # of columns with a few missing values
         self._dual_points: dict[str, str] = {}  # by the state at which it was asked for
         if self.path is not None:
             try:
@@ -53,6 +54,13 @@ class SiteRecord:
                 more = ". Answers before and after would tell the rows that changed; with the old file this site takes part"
                 raise policy.refusal(what, "fewest_rows", "data", more)
         self._data = (version, rows)
+
+    def has_other_mean(self, column: int, mean: float) -> bool:
+        """Return True if this column was scaled with another mean before, in any run; the first one is written down."""
+        if column not in self._means:
+            self._write({"column": column, "mean": mean})
+            self._means[column] = mean
+        return self._means[column] != mean
 
     def states_left(self, policy: Policy, rows: int) -> int:
         """Return how many questions at new states the site still answers."""
@@ -142,6 +150,8 @@ class SiteRecord:
                     self._count(entry["question"], entry["state"], entry.get("dual_point"))
                 elif "data" in entry:
                     self._versions[str(entry["data"])] = int(entry["rows"])
+                elif "column" in entry:
+                    self._means[int(entry["column"])] = float(entry["mean"])
                 elif "refused" in entry:
                     self._answers += 1
             except (ValueError, KeyError, TypeError):

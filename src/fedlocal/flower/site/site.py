@@ -69,7 +69,7 @@ class Site:
                 raise Refused(f"problem_for_node must return a problem of one client, got {got}; see fl.problems.only")
             rows.check_rows(self.policy, problem)
             rare, moments = self._of_columns(context, problem if scaling is None else None)
-            if scaling is not None and moments is not None:
+            if moments is not None:
                 rare = np.union1d(rare, self._marking_missing(problem, moments, scaling))
             self._problems[place] = (made_with, rows.without_columns(problem, rare), {})
         return self._problems[place][1]
@@ -82,12 +82,21 @@ class Site:
                 content = fingerprint(jax.tree.leaves(problem.data))
                 self.record.use_data(self.policy, content, rows.examples_of(problem))
 
-    def _marking_missing(self, problem: AbstractProblem, own: Moments, scaling: Scaling) -> np.ndarray:
-        """Return columns that mark a few rows by their missing value: the mean of all sites is far from all values here."""
+    def _marking_missing(self, problem: AbstractProblem, own: Moments, scaling: Scaling | None) -> np.ndarray:
+        """Return columns that mark a few rows by their missing value, which counts as the mean of all sites.
+
+        That mean is far from all values here; or it is another one than before, for the difference of answers with two means
+        is a sum over the rows that have a value. Without a scaling the mean would be the site's own.
+        """
         missing = rows.examples_of(problem) - own.present
+        few = (missing > 0) & (missing < self.policy.smallest_cell) & (own.present > 0)
+        if scaling is None:
+            return np.flatnonzero(few)
         deviation = np.sqrt(own.squares / np.maximum(own.present, 1))
         far = np.abs(np.nan_to_num(scaling.mean) - own.mean) > FAR * deviation
-        return np.flatnonzero((missing > 0) & (missing < self.policy.smallest_cell) & far)
+        usual = np.flatnonzero(few & ~far).tolist()
+        other = [j for j in usual if self.record.has_other_mean(j, float(scaling.mean[j]))]
+        return np.union1d(np.flatnonzero(few & far), other).astype(np.intp)
 
     def moments(self, context: Context) -> Moments:
         """Return the site's own moments, of columns that are not too rare."""
