@@ -313,3 +313,14 @@ def test_two_means_do_not_mark_the_one_patient_with_a_missing_value(restart: boo
     coordinator.run, coordinator.moments = 13, {}
     assert coordinator.gradient(np.zeros(5))[0] == 0  # with the site's own mean, too
     np.testing.assert_array_equal(asked(14, 0.0), first)
+
+
+def test_a_left_out_column_does_not_keep_a_site_out_of_a_large_run(tmp_path: Path):
+    """One site that claims two million rows would send home all sites with such a column."""
+    table = patients().assign(zz_pacemaker=(np.arange(60) == 3).astype(int))
+    coordinator = Coordinator(*write_hospital(tmp_path, table))
+    own = coordinator.own_moments()
+    assert own.present[-1] == 0
+    others = Moments(np.full(5, 2e6), own.mean, np.full(5, 2e6))
+    coordinator.claim(Moments.merged([own, others]))
+    assert coordinator.gradient(np.zeros(6))[4] == 0

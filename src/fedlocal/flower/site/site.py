@@ -240,7 +240,8 @@ def _contradicted(own: Moments, total: Moments, included: bool) -> np.ndarray:
     size = ROUNDING * np.maximum(np.abs(own.mean), np.sqrt(own.squares / np.maximum(own.present, 1)))
     alone = (others == 0) & (own.present > 0) & (np.abs(total.mean - own.mean) > size)
     alone |= (others == 0) & (np.abs(left) > slack)
-    return (others < 0) | (left < -slack) | alone | (total.present > MOST_OTHERS * np.maximum(own.present, 1))
+    too_many = (own.present > 0) & (total.present > MOST_OTHERS * own.present)  # of a column that is left out here: any
+    return (others < 0) | (left < -slack) | alone | too_many
 
 
 def state_of(arrays: Mapping[str, np.ndarray], *plain: Mapping[str, Any]) -> str:
