@@ -8,6 +8,8 @@ from flwr.common.constant import ErrorCode
 from hostile.attack import (
     ALWAYS,
     Attack,
+    about_moments,
+    arrays,
     arrays_of,
     hello,
     in_round,
@@ -75,6 +77,19 @@ def _disconnects(grid: AttackedGrid) -> Fault:
         if in_round(question, 1):
             grid.contexts[NODES[HOSTILE]] = context
         return answer
+
+    return fault
+
+
+def _late_with_other_moments(grid: AttackedGrid) -> Fault:
+    """Comes when the first round is asked, with deviations that would allow for any gradient."""
+    context = grid.contexts.pop(NODES[HOSTILE])
+    wide = arrays(lambda sent, honest: {**honest, "squares": honest["squares"] * 1e30})
+
+    def fault(site: str, question: Message, answer: Message) -> Message:
+        if in_round(question, 0):
+            grid.contexts[NODES[HOSTILE]] = context
+        return wide(question, answer) if site == HOSTILE and about_moments(question) else answer  # pyright: ignore
 
     return fault
 
@@ -204,6 +219,16 @@ PRESENCE = [
         {1},
         settings={"timeout": 0.1},
         rounds=3,
+    ),
+    Attack(
+        "late with other moments",
+        "is there from the second round on, with moments that allow for anything",
+        _late_with_other_moments,
+        "look at age: mean .* and deviation .* here",
+        {0},
+        in_moments=False,
+        rounds=2,
+        settings={"timeout": 0.1},
     ),
     Attack(
         "late answers",

@@ -50,6 +50,8 @@ class Preparation:
             columns = self.sites.columns()
             width = None if columns is None else len(columns)
             self._report(self.moments.ask(grid, late, self.registry.examples, width, self.timeout), done)
+            if self.moments.total is not None:  # those of the first sites are shown together
+                self.events.add_all(done, [(site, what) for site, what in self.moments.odd(columns) if site in late])
         return [site for site in nodes if site in self.moments.of]
 
     def show(self, done: int, states: int) -> None:
