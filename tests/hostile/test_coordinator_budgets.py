@@ -10,6 +10,7 @@ import pytest
 
 import fedlocal as fl
 from fedlocal.flower.messages import records
+from fedlocal.flower.site import site
 from hostile.hostile_coordinator import (
     COLUMNS,
     TARGET,
@@ -134,6 +135,18 @@ def test_a_state_has_one_dual_point_over_runs_and_restarts(tmp_path: Path):
     again = Coordinator(with_policy(app), node)
     assert refusal(asked(again, 0.4, run=4)) == "round"
     answered(asked(again, 0.5, run=4))
+
+
+def test_runs_without_end_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Their rounds are remembered although the budget is spent."""
+    monkeypatch.setattr(site, "MOST_PLACES", 20)
+    app, node = write_hospital(tmp_path, patients())
+    coordinator = Coordinator(with_policy(app, most_rounds=1), node)
+    coordinator.claim(coordinator.own_moments())
+    for run in range(30):
+        coordinator.train(ZERO, run=run)
+        coordinator.train(states(1)[0], 1, run=run)
+    assert len(coordinator.app.site_of(coordinator.context())._states) <= 20
 
 
 # --- time

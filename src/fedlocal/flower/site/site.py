@@ -28,6 +28,7 @@ INCLUDED = "moments.included"  # True if this site's own are in them
 ROUNDING = 1e-6  # relative; the moments of others are differences of large sums
 EPSILON = 1e-12  # of sums of squares around means that are far from zero
 MOST_OTHERS = 1e6  # values of all sites, as a multiple of one site's
+MOST_PLACES = 100_000  # rounds and runs whose states are remembered
 FAR = 10.0  # deviations of a site's values between their mean and that of all sites
 LARGEST_MAGNIFICATION = 100.0  # of a site's own deviation, by moments that do not include it
 ProblemForNode = Callable[..., AbstractProblem]  # (context), or (context, scaling) where features are standardised
@@ -201,6 +202,8 @@ class Site:
 
     def check_state(self, place: tuple[Any, ...], state: str, rule: str = "a round has one state") -> None:
         """Refuse a second state or dual point in a round of a run, and a second scaling in a run."""
+        while len(self._states) >= MOST_PLACES and place not in self._states:
+            self._states.pop(next(iter(self._states)), None)  # the oldest; a coordinator may name any number of runs
         if self._states.setdefault(place, state) != state:
             raise Refused(f"{rule}, and this run was asked before with another one", "round")
 
