@@ -75,10 +75,9 @@ class SiteRecord:
     ) -> None:
         """Refuse a question for which the budget is spent. A state that was asked before costs nothing of its kind.
 
-        A state has one dual point, also in other runs: every further one would tell more of the rows and cost nothing.
+        A second dual point at a state, in another run, tells more of the rows and costs as much as another state.
         """
-        if state is not None and dual_point is not None and self._dual_points.get(state, dual_point) != dual_point:
-            raise Refused("a state has one dual point, and this one was asked before with another one", "round")
+        state = self._counted(state, dual_point)
         new = kind in self._states and state not in self._states[kind]
         if new and self._asked() + 1 > policy.most_states_per_row * max(rows, 1):
             what = f"{self._asked()} questions were answered about {rows} rows"
@@ -160,12 +159,18 @@ class SiteRecord:
                 why = "the site's budget cannot be told from it. Move the file away to begin with a new budget"
                 raise ValueError(f"site: line {number} of {self.path} is damaged; {why}") from None
 
+    def _counted(self, state: str | None, dual_point: str | None) -> str | None:
+        """Return what counts as a state of its own."""
+        known = state is None or dual_point is None or self._dual_points.get(state, dual_point) == dual_point
+        return state if known else f"{state} {dual_point}"
+
     def _count(self, kind: str, state: str | None, dual_point: str | None) -> None:
         self._answers += 1
+        counted = self._counted(state, dual_point)
         if state is not None and dual_point is not None:
-            self._dual_points[state] = dual_point
+            self._dual_points.setdefault(state, dual_point)
         if kind in self._states:
-            self._states[kind].add(state)
+            self._states[kind].add(counted)
 
     def _write(self, entry: dict[str, Any]) -> None:
         if self._file is None:
