@@ -59,15 +59,12 @@ def rare_columns(policy: Policy, problem: AbstractProblem) -> np.ndarray:
     if isinstance(features, SparseMatrix):
         values, columns = np.asarray(features.values), np.asarray(features.columns)
         others = np.bincount(columns[values != 0], minlength=features.shape[1])  # the usual value is zero
+        table = features.to_scipy().toarray() if np.prod(features.shape) <= MOST_DENSE else None
     else:
         table = np.asarray(features).reshape(len(features), -1)
         others = np.array([_unusual(column) for column in table.T])
     rare = np.flatnonzero((others > 0) & (others < policy.smallest_cell))
-    if isinstance(features, SparseMatrix):
-        if np.prod(features.shape) > MOST_DENSE:
-            return rare
-        table = features.to_scipy().toarray()
-    return np.union1d(rare, isolating_columns(table, rare)).astype(np.intp)
+    return rare if table is None else np.union1d(rare, isolating_columns(table, rare)).astype(np.intp)
 
 
 def isolating_columns(table: np.ndarray, without: np.ndarray) -> np.ndarray:

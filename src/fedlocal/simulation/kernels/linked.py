@@ -6,7 +6,7 @@ needs the second only; without the first, the kernels compile in a quarter less 
 
 from typing import Any
 
-from numba import _dynfunc
+from numba import _dynfunc  # pyright: ignore[reportAttributeAccessIssue]
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
@@ -27,7 +27,7 @@ class LinkedLowering(NativeLowering):
 
     _name = "linked_lowering"
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: Any) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         state.library = LinkedLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         state.flags.no_compile = True
