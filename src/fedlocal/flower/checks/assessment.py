@@ -57,9 +57,9 @@ class Assessment:
         if not self._is_linear(x):
             return
         loss, squares, size = self._loss(x), self.numbers["squares"], score_bound(x, second_moments)
-        least, most = (np.logaddexp(0, -size), math.log(2) + size) if self.kind == "logistic" else (0.0, math.inf)
-        if not least - ROUNDING <= loss <= most * (1 + ROUNDING):
-            raise ValueError(f"its loss is {loss:.6g}, and its moments allow for {least:.3g} to {most:.3g}")
+        most = math.log(2) + size if self.kind == "logistic" else math.inf
+        if not -ROUNDING <= loss <= most * (1 + ROUNDING):
+            raise ValueError(f"its loss is {loss:.6g}, and its moments allow for {most:.3g}")
         wanted = (0.0, min(1.0, loss)) if self.kind == "logistic" else (4 * loss, 4 * loss)
         _check_inside("squares", squares, *wanted, size=4 * loss)
         largest = math.sqrt(max(squares, 0.0))
@@ -71,6 +71,9 @@ class Assessment:
             times = np.abs(self._slopes_by_column(x)) / (largest * np.sqrt(second_moments) * (1 + ROUNDING) + ROUNDING)
             if times.max(initial=0.0) > 1:
                 raise ValueError(f"its gradient is {times.max():.3g} times as large as squares and its moments allow")
+        least = float(np.logaddexp(0, -size)) if self.kind == "logistic" else 0.0
+        if loss < least - ROUNDING:
+            raise ValueError(f"its loss is {loss:.6g}, and its moments allow for {least:.3g} or more")
 
     def check_conjugate(
         self, x: Params, second_moments: np.ndarray | None, factors: Mapping[str, float], conjugate: float
