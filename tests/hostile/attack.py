@@ -77,10 +77,6 @@ def evaluation(question: Message) -> bool:
     return question.metadata.message_type == MessageType.EVALUATE and "certificate" in config_of(question)
 
 
-def second_question(question: Message) -> bool:
-    return question.metadata.message_type == MessageType.EVALUATE and "certificate" not in config_of(question)
-
-
 def hello(question: Message) -> bool:
     return question.metadata.message_type == MessageType.QUERY and config_of(question).get("moments") is False
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Message
 
-from hostile.attack import Attack, arrays, both, each, evaluation, numbers, on, second_question, values
-from hostile.attacked_run import ACCELERATED, HONEST
+from hostile.attack import Attack, arrays, both, each, evaluation, numbers, on, values
+from hostile.attacked_run import ACCELERATED, HONEST, config_of
 
 
 def left_out(name: str, does: str, change: Any, words: str, **more: Any) -> Attack:
@@ -32,10 +32,8 @@ def _with_config(question: Message, answer: Message) -> Message:
     return answer
 
 
-def _only_conjugate(question: Message, answer: Message) -> Message:
-    return both(numbers(loss=None, positive=None, squares=None, l2=None, conjugate=0.0), _without("arrays"))(
-        question, answer
-    )  # pyright: ignore
+def later_evaluation(question: Message) -> bool:
+    return evaluation(question) and int(str(config_of(question)["settings.round"])) > 1
 
 
 NOT_ITS = "its loss is .*left out"
@@ -47,15 +45,6 @@ EVALUATIONS = [
     left_out("loss of -1e30", "says that its loss is -1e30", numbers(loss=-1e30), NOT_ITS),
     left_out("no loss", "does not say its loss", numbers(loss=None), "it gives no loss; left out"),
     left_out("loss as a list", "says a list of losses", numbers(loss=[0.1]), "loss is a list"),
-    left_out(
-        "another answer",
-        "answers the second question instead of the first",
-        _only_conjugate,
-        "it gives no loss; left out",
-    ),
-    left_out(
-        "loss and conjugate", "hides a loss of 1e300 behind a conjugate", numbers(loss=1e300, conjugate=0.0), NOT_ITS
-    ),
     left_out(
         "rows in an evaluation",
         "has other rows",
@@ -89,69 +78,36 @@ EVALUATIONS = [
     ),
     left_out("no kind", "does not say what its losses are", _without("config"), "0 records of plain values"),
     left_out("two kinds", "says twice what its losses are", _with_config, "2 records of plain values"),
-    left_out("another kind", "says that its losses are squares", values(kind="squares"), "its squares is .*left out"),
+    left_out(
+        "another kind", "says that its losses are squares", values(kind="squares"), "its loss is of kind .*left out"
+    ),
     left_out("unknown kind", "says that its losses are unknown", values(kind="other"), "kind .*left out"),
-    left_out("another l2", "says that it has an l2 penalty", numbers(l2=0.5), "with l2 = 0.5.*left out"),
+    left_out("another l2", "says that it has a small l2 penalty", numbers(l2=0.01), "with l2 = 0.01.*left out"),
+    left_out(
+        "large l2", "says that it has a large l2 penalty", numbers(l2=0.5), "an entropy, from 0 to log 2; left out"
+    ),
     left_out("l2 of nan", "says that its l2 penalty is nan", numbers(l2=float("nan")), "its l2 is nan"),
     left_out("no l2", "does not say its l2 penalty", numbers(l2=None), "l2.*left out"),
-    left_out("slopes of 1e30", "says that its slopes are 1e30", numbers(positive=1e30), "positive.*left out"),
-    left_out(
-        "negative slopes", "says that its positive slopes are negative", numbers(positive=-1.0), "positive.*left out"
-    ),
-    left_out(
-        "squared slopes of 1e30", "says that its squared slopes are 1e30", numbers(squares=1e30), "squares.*left out"
-    ),
-    left_out("squared slopes of zero", "says that its squared slopes are zero", numbers(squares=0.0), "left out"),
     no_gap(
         "no gradient",
         "keeps its gradient back",
-        on(evaluation, both(_without("arrays"), _without("config"), numbers(positive=None, squares=None, l2=None))),
+        on(evaluation, both(_without("arrays"), _without("config"), numbers(l2=None))),
         "gives no gradient",
     ),
     left_out(
         "an evaluation of zeros",
-        "says that its loss, its gradient and its slopes are zero, which agree with each other",
-        both(each(lambda s, g: g * 0), numbers(loss=0.0, positive=0.0, squares=0.0)),
+        "says that its loss and its gradient are zero, which agree with each other",
+        both(each(lambda s, g: g * 0), numbers(loss=0.0)),
         "its loss is 0, and its moments allow for .*left out",
     ),
-    left_out("loss of zero", "says that its loss is zero", numbers(loss=0.0), "its squares is .*left out"),
-    left_out(
-        "gradient of zero", "says that its gradient is zero", each(lambda s, g: g * 0), "its positive is .*left out"
-    ),
-    no_gap(
-        "conjugate of -1e30",
-        "makes the gap look negative",
-        on(second_question, numbers(conjugate=-1e30)),
-        "conjugate is",
-    ),
-    no_gap(
-        "conjugate less by 1",
-        "makes the gap look like zero",
-        on(second_question, numbers(conjugate=lambda v: v - 1)),
-        "conjugate is",
-    ),
+    left_out("loss of zero", "says that its loss is zero", numbers(loss=0.0), NOT_ITS),
     Attack(
-        "conjugate less by 0.1",
-        "makes the gap look a little smaller",
-        on(second_question, numbers(conjugate=lambda v: v - 0.1)),
-        settings={"method": ACCELERATED},
-        open_because="far from the optimum its loss and gradient leave room for it; the model is right",
-    ),
-    no_gap(
-        "conjugate of 1e30", "makes the gap look large", on(second_question, numbers(conjugate=1e30)), "conjugate is"
-    ),
-    no_gap(
-        "conjugate nan",
-        "has a conjugate of nan",
-        on(second_question, numbers(conjugate=float("nan"))),
-        "its conjugate is nan",
-    ),
-    no_gap("no conjugate", "answers without a conjugate", on(second_question, numbers(conjugate=None)), "conjugate"),
-    no_gap(
-        "no second answer",
-        "does not answer the second question",
-        on(second_question, lambda q, a: None),
-        "no answer in time",
-        timeout=0.3,
+        "loss less by 0.01, later",
+        "says that its loss is a little less, from the second evaluation on",
+        on(later_evaluation, numbers(loss=lambda value: value - 0.01)),
+        "not of the same data as at the model before.*left out",
+        evaluated=HONEST,
+        settings={"method": ACCELERATED, "eval_every": 1},
+        rounds=2,
     ),
 ]

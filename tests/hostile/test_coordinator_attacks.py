@@ -204,20 +204,6 @@ def test_a_round_has_one_state(first: str, second: str, coordinator: Coordinator
     answered(getattr(coordinator, second)(ZERO, 7))
 
 
-def test_a_round_has_one_dual_point(coordinator: Coordinator):
-    factors: dict[str, Any] = {"conjugate__positive": 0.5, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
-    answered(coordinator.evaluate(ZERO, **factors))
-    assert refusal(coordinator.evaluate(ZERO, **{**factors, "conjugate__positive": 0.4})) == "round"
-
-
-@pytest.mark.parametrize("wrong", [1.5, -0.1, float("nan"), float("inf"), 1, "1", [0.5]])
-def test_factors_of_a_dual_point_must_be_proper(wrong: Any, coordinator: Coordinator):
-    factors: dict[str, Any] = {"conjugate__positive": wrong, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
-    assert "no proper factors" in refusal(coordinator.evaluate(ZERO, **factors))
-    shifted: dict[str, Any] = {"conjugate__positive": 1.0, "conjugate__negative": 1.0, "conjugate__shift": 0.5}
-    assert "no proper factors" in refusal(coordinator.evaluate(ZERO, 1, **shifted))
-
-
 def test_two_states_that_differ_in_one_coordinate_give_a_sum_over_all_rows(coordinator: Coordinator):
     """The difference is a column of second moments, and nothing else to the last digit that there is."""
     h, A = 1e-4, np.c_[standardised(), np.ones(60)]

@@ -119,26 +119,6 @@ def test_two_processes_do_not_share_a_record(tmp_path: Path):
     first.end()
 
 
-def test_further_dual_points_at_a_state_cost_as_much_as_states(tmp_path: Path):
-    """Sums at other dual points would cost nothing: with 200 of them a state tells 200 numbers more than its gradient."""
-    app, node = write_hospital(tmp_path, patients())
-    first = Coordinator(with_policy(app, most_evaluations=2), node)
-
-    def asked(coordinator: Coordinator, positive: float, run: int) -> Any:
-        factors = {"conjugate__positive": positive, "conjugate__negative": 0.0, "conjugate__shift": 0.0}
-        return coordinator.evaluate(states(1)[0], 0, run, **factors)
-
-    answered(asked(first, 0.5, run=1))
-    answered(asked(first, 0.5, run=2))
-    answered(asked(first, 0.4, run=3))
-    assert refusal(asked(first, 0.3, run=4)) == "most_evaluations"
-    first.end()
-    again = Coordinator(with_policy(app, most_evaluations=2), node)
-    assert refusal(asked(again, 0.3, run=5)) == "most_evaluations"
-    answered(asked(again, 0.5, run=6))
-    answered(asked(again, 0.4, run=7))
-
-
 def test_runs_without_end_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Their rounds are remembered although the budget is spent."""
     monkeypatch.setattr(site, "MOST_PLACES", 20)

@@ -54,8 +54,6 @@ def answers_of(coordinator: Coordinator, states: np.ndarray) -> list[float]:
         arrays = records.only_arrays(answered(asked).content)
         found += [*arrays["weights"].tolist(), *arrays["intercept"].ravel().tolist()]
         found += [value for _, value in sorted(numbers_of(asked).items())]
-        factors: dict[str, Any] = {"conjugate__positive": 0.5, "conjugate__negative": 0.5, "conjugate__shift": 0.3}
-        found.append(numbers_of(coordinator.evaluate(state, 2 * r + 1, **factors))["conjugate"])
     return found
 
 
@@ -75,15 +73,26 @@ def test_least_squares_tells_second_moments_and_nothing_else(tmp_path: Path):
     np.testing.assert_allclose(found[0], found[1], rtol=1e-7, atol=1e-7)
 
 
-def test_the_certificate_of_least_squares_has_no_kinks(tmp_path: Path):
-    """Sums over the rows with positive slopes would tell each residual: neither is there such a sum nor such a question."""
-    table = patients().assign(sick=np.arange(60) + 10.0)
-    coordinator = Coordinator(*write_hospital(tmp_path, table, task="least-squares"))
-    assert {numbers_of(coordinator.evaluate(np.r_[0, 0, 0, 0, c], int(c)))["positive"] for c in (20.0, 40.0, 60.0)} == {
-        0.0
-    }
-    factors: dict[str, Any] = {"conjugate__positive": 0.5, "conjugate__negative": 1.0, "conjugate__shift": 0.0}
-    assert "no proper factors" in refusal(coordinator.evaluate(np.r_[0, 0, 0, 0, 20.0], 20, **factors))
+# --- labels: one sum
+
+
+def test_of_the_labels_logistic_regression_tells_the_sum_of_the_sick_and_nothing_else(tmp_path: Path):
+    """Two hospitals with the same rows, in which other patients are sick, answer alike where the sums of the sick are equal.
+
+    Sums over the patients with one label, such as that of the positive slopes, would differ; their differences over states
+    would be second moments of these patients, and a patient who alone has a value among them would be a row.
+    """
+    away = np.random.default_rng(7).normal(size=(30, 4)) * [9.0, 15.0, 0.0, 10.0] + [0.0, 0.0, 0.5, 0.0]
+    middle = np.array([50.0, 130.0, 0.5, 75.0])
+    pairs = np.vstack([middle + away, middle - away])  # all with the same sum; one of a pair smokes
+    found = []
+    for name, sick in (("first", np.arange(30) % 2), ("second", np.arange(30) % 2 == 0)):
+        (tmp_path / name).mkdir()
+        table = pd.DataFrame(pairs, columns=COLUMNS).assign(**{TARGET: np.tile(sick, 2).astype(int)})
+        coordinator = Coordinator(*write_hospital(tmp_path / name, table))
+        coordinator.claim(coordinator.own_moments())
+        found.append(answers_of(coordinator, np.random.default_rng(3).normal(size=(8, 5)) * 0.5))
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-12)
 
 
 # --- logistic regression: every row
@@ -153,20 +162,6 @@ def test_the_usual_policy_answers_half_as_many_states_as_there_are_rows(tmp_path
     assert refusal(coordinator.evaluate(states[15], 15)) == "most_states_per_row"
     assert refusal(coordinator.evaluate(states[16], 0)) == "round"
     coordinator.gradient(states[3], 3)  # asked before: the same answer costs nothing
-
-
-def test_certificates_give_the_labels_of_known_rows(tmp_path: Path):
-    """The sums of positive slopes are linear in the labels; without certificates (policy) they are not given."""
-    table: Any = patients(30)[[*NUMERIC, TARGET]]
-    app, node = write_hospital(tmp_path, table)
-    coordinator = Coordinator(with_policy(app, most_states_per_row=3), node)
-    coordinator.claim(coordinator.own_moments())
-    states = chosen_states(80, 3)
-    positive = [numbers_of(coordinator.evaluate(z, r))["positive"] for r, z in enumerate(states)]
-    columns = table[NUMERIC].to_numpy(float)
-    A = np.c_[(columns - columns.mean(0)) / columns.std(0), np.ones(30)]
-    healthy = np.linalg.lstsq(expit(states @ A.T) / 30, np.array(positive), rcond=None)[0]
-    assert (np.rint(1 - healthy) == table[TARGET]).all()
 
 
 @pytest.mark.parametrize("patient", [7, 8])

@@ -15,12 +15,25 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from fedlocal.flower import Outcome, Strategy
 from fedlocal.flower.coordinator import waiting
-from hostile.attack import EVERYONE, Attack, about_moments, evaluation, hello, training, values
+from hostile.attack import (
+    EVERYONE,
+    Attack,
+    about_moments,
+    arrays,
+    arrays_of,
+    evaluation,
+    hello,
+    on,
+    training,
+    values,
+)
 from hostile.attacked_run import (
+    ACCELERATED,
     DUAL_AVERAGING,
     ETA,
     HONEST,
     HOSTILE,
+    L1,
     NODES,
     SIZES,
     STEPS,
@@ -29,6 +42,7 @@ from hostile.attacked_run import (
     attacked,
     chosen_step_size,
     expected,
+    gradient,
     loss,
     model_of,
 )
@@ -95,10 +109,25 @@ def test_nobody_writes_lines_on_the_screen(name: str, caplog: pytest.LogCaptureF
     assert not any(message.startswith("round 2: a") for message in caplog.messages)
 
 
+def _looks_optimal(question: Message, answer: Message) -> Message | None:
+    """The gradient with which that of all sites is what the l1 penalty balances, so that there is no gap."""
+    sent = arrays_of(question)
+    x = np.append(sent["x/weights"], sent["x/intercept"])
+    others = sum(SIZES[site] * gradient(site, x, frozenset(SIZES)) for site in HONEST)
+    balanced = -L1 * np.append(np.sign(sent["x/weights"]), 0.0)
+    own = (sum(SIZES.values()) * balanced - others) / SIZES[HOSTILE]
+    return arrays(lambda s, a: {"weights": own[:-1], "intercept": own[-1:].reshape(a["intercept"].shape)})(
+        question, answer
+    )
+
+
 def test_a_false_certificate_does_not_end_a_run():
-    attack = ATTACKS["conjugate of -1e30"]
-    run = attacked(attack.attacker, rounds=3, eval_every=1, tol=1e-3, **attack.settings)
-    assert (run.done, run.converged) == (3, False)
+    """One false gradient makes the first model look optimal; the next one contradicts it, and the site is named."""
+    attacker = on(evaluation, _looks_optimal)
+    run = attacked(attacker, rounds=4, eval_every=1, tol=1e-6, method=ACCELERATED)
+    assert run.history[0]["duality_gap"] < 1e-6
+    assert (run.done, run.converged) == (4, False)
+    assert any("not of the same data" in event.what for event in run.events if event.site == HOSTILE)
 
 
 LOUD = ["change times 100, no bounds", "change times -10, no bounds"]

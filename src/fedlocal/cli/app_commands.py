@@ -67,7 +67,8 @@ def deploy(
         int | None, Option(help="A round counts if so many sites answer; all but one if left out.")
     ] = None,
     tol: Annotated[
-        float | None, Option(help=f"Stop when the duality gap is this share of the objective; {TOL:g} if left out.")
+        float | None,
+        Option(help=f"Stop when the KKT residual, or the duality gap as a share of the objective, is this; {TOL:g}."),
     ] = None,
     aggregate: Annotated[
         str | None, Option(help=f"How answers become one: {', '.join(AGGREGATES)}; all but mean bear one false site.")

@@ -208,7 +208,7 @@ def question(message: Message) -> str:
         round_ = config.get(f"{PREFIX}round")
         return f"local steps of round {round_ + 1}" if isinstance(round_, int) else "local steps"
     if message.metadata.message_type.startswith(MessageType.EVALUATE):
-        return "sum for the duality gap" if "conjugate.shift" in config else "loss and gradient of the model"
+        return "loss and gradient of the model"
     kinds = {"moments": "moments of the columns", "curvature": "curvature of the loss", "notice": "a notice"}
     asked = (what for name, what in kinds.items() if config.get(name))
     return next(asked, "who is there, with how many rows and columns")

@@ -136,7 +136,6 @@ def test_a_folder_without_an_app_is_said_to_be_one(tmp_path: Path):
     [
         (MessageType.TRAIN, {"settings.round": 4}, "local steps of round 5"),
         (MessageType.EVALUATE, {}, "loss and gradient of the model"),
-        (MessageType.EVALUATE, {"conjugate.shift": 0.0}, "sum for the duality gap"),
         (MessageType.QUERY, {"curvature": True}, "curvature of the loss"),
         (MessageType.QUERY, {"moments": True}, "moments of the columns"),
         (MessageType.QUERY, {"x64": True}, "who is there, with how many rows and columns"),

@@ -1,10 +1,11 @@
 """Examiner: checks every reply against what is known of the site that sent it, and against the others' replies."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from flwr.app import Message
 
+from fedlocal.core import Params
 from fedlocal.flower.checks.assessment import Assessment, unlike_the_others
 from fedlocal.flower.checks.limits import Limits
 from fedlocal.flower.checks.repetitions import Repetitions
@@ -35,6 +36,7 @@ class Examiner:
         self.coordinator, self.schedule, self.sites, self.events = coordinator, schedule, sites, events
         self.limits, self.repetitions = Limits(coordinator, sites.bounds), Repetitions(coordinator)
         self.assessments: dict[str, Assessment] = {}  # what sites said of the model in the last evaluation
+        self._earlier: dict[str, tuple[Params, Assessment]] = {}  # the last that was believed, and of which model
         self._numbers: dict[int, dict[str, float]] = {}  # that follow from a number of steps at the present state
         self._said: set[tuple[str, str]] = set()  # of which sites something was said, and about what
 
@@ -50,21 +52,6 @@ class Examiner:
             self._report(site, f"{why}; left out")
         return answers._replace(good=self._compared(answers.good) if is_train else self._believed(answers.good))
 
-    def conjugates(self, replies: Iterable[Message], asked: Asked, factors: Mapping[str, float]) -> dict[str, float]:
-        """Return the mean conjugates in the replies to the second question of an evaluation, as far as they can be true."""
-        found: dict[str, float] = {}
-
-        def check(site: str, reply: Message) -> None:
-            conjugate = self._evaluated(site, reply, "conjugate")
-            x, moments = self.coordinator.solution(), self.sites.second_moments(site)
-            self.assessments[site].check_conjugate(x, moments, factors, conjugate)
-            found[site] = conjugate
-
-        answers = SortedReplies.of(replies, asked, check)
-        for site, why in {**answers.bad, **dict.fromkeys(answers.silent, "no answer in time")}.items():
-            self._report(site, f"no duality gap, for {why}")
-        return {site: found[site] for site in answers.good}
-
     def _sent_numbers(self, site: str, reply: Message) -> dict[str, float]:
         """Return the numbers of a reply that has no error, and the rows and the weight that the site connected with."""
         if reply.has_error():
@@ -78,18 +65,17 @@ class Examiner:
             raise ValueError(f"{WEIGHT} is {weight!r}")
         return numbers
 
-    def _evaluated(self, site: str, reply: Message, wanted: str) -> float:
-        """Return the number that an evaluation asks for, from a reply whose numbers are finite and not too large."""
+    def _check_numbers(self, site: str, reply: Message) -> None:
+        """Refuse an evaluation without a loss, or with numbers that are not finite or too large."""
         numbers = self._sent_numbers(site, reply)
         wrong = [name for name, value in numbers.items() if not np.isfinite(value)]
         if wrong:
             raise ValueError(f"its {wrong[0]} is {numbers[wrong[0]]}")
-        if wanted not in numbers:
-            raise ValueError(f"it gives no {wanted}")
+        if "loss" not in numbers:
+            raise ValueError("it gives no loss")
         large = [name for name, value in numbers.items() if abs(value) > LARGEST]
         if large:
             raise ValueError(f"its {large[0]} is {numbers[large[0]]:g}")
-        return numbers[wanted]
 
     def _steps(self, site: str) -> int:
         return self.schedule.steps(self.sites.registry.names.index(site), self.sites.registry.examples[site])
@@ -118,12 +104,15 @@ class Examiner:
 
     def _check_assessment(self, site: str, reply: Message) -> None:
         """Refuse what cannot be true of the site's data, and remember what it says."""
-        self._evaluated(site, reply, "loss")
+        self._check_numbers(site, reply)
         x, moments = self.coordinator.solution(), self.sites.second_moments(site)
         said = Assessment.read(reply, x)
         if said.gradient is not None:
             self.limits.check_gradient(said.gradient, moments)
         said.check(x, moments)
+        if site in self._earlier and said.gradient is not None:
+            z, before = self._earlier[site]
+            said.check_against(before, x, z, moments)
         self.assessments[site] = said
 
     def _believed(self, replies: dict[str, Message]) -> dict[str, Message]:
@@ -135,6 +124,8 @@ class Examiner:
         for site, own in self.assessments.items():
             if own.gradient is None:
                 self._report_once(site, "gradient", "gives no gradient, so that there is no certificate")
+            else:
+                self._earlier[site] = self.coordinator.solution(), own
         return {site: replies[site] for site in self.assessments}
 
     def _compared(self, replies: dict[str, Message]) -> dict[str, Message]:

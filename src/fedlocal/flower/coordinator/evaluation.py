@@ -2,28 +2,24 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedlocal.core import Params, Regularizer
-from fedlocal.flower.checks.assessment import SUMS, Assessment
+from fedlocal.flower.checks.assessment import Assessment
 from fedlocal.flower.checks.examiner import Examiner
-from fedlocal.flower.coordinator.certificate import Means, dual_point, residual
-from fedlocal.flower.messages import records
-from fedlocal.flower.messages.grids import PollingGrid
+from fedlocal.flower.coordinator.certificate import Means, duality_gap, residual
 from fedlocal.flower.messages.records import ARRAYS, CONFIG, WEIGHT
-from fedlocal.flower.site.certificate_sums import CONJUGATE
 from fedlocal.flower.site.question import NUMBER
 from fedlocal.regularizers import Zero
 
 EXTRA_SECONDS = 60.0  # for which Flower keeps a message after the time for its answer is over
 log = logging.getLogger("fedlocal")
-AskConjugates = Callable[[dict[str, float]], dict[str, float]]  # factors -> a mean conjugate per site
 
 
 @dataclass(frozen=True)
@@ -36,9 +32,8 @@ class EvaluationResult:
 
 @dataclass
 class Evaluator:
-    """Makes an evaluation of what sites said of the model; asks them a second question where there is a dual point."""
+    """Makes the questions of a round, and an evaluation of what sites said of the model."""
 
-    grid: PollingGrid
     timeout: float  # seconds for an answer
     examiner: Examiner
 
@@ -57,22 +52,12 @@ class Evaluator:
             asked.append((Message(content, node, kind, ttl=ttl, group_id=str(server.done)), site))
         return asked
 
-    def evaluate(self, means: Mapping[str, float], least: int) -> EvaluationResult:
-        """Return the evaluation; `means` are those of the sites' numbers, and `least` sites are waited for."""
+    def evaluate(self, means: Mapping[str, float]) -> EvaluationResult:
+        """Return the evaluation; `means` are those of the sites' numbers."""
         server, said = self.examiner.coordinator, self.examiner.assessments
         second = self.examiner.sites.mean_second_moments(list(said), self.examiner.schedule.weights)
         psi = server.method.regularizer
-        return measure(psi, server.solution(), means, said, second, lambda factors: self._conjugates(factors, least))
-
-    def _conjugates(self, factors: dict[str, float], least: int) -> dict[str, float]:
-        """Ask the sites of the evaluation for the mean conjugates of their losses, at the same state."""
-        state = records.to_record(self.examiner.coordinator.payload.arrays)
-        named = {f"{CONJUGATE}{name}": value for name, value in factors.items()}
-        online = self.examiner.sites.registry.online(self.grid)
-        nodes = {site: online[site] for site in self.examiner.assessments if site in online}
-        asked = self.questions(MessageType.EVALUATE, state, named, nodes)
-        replies = self.grid.receive([message for message, _ in asked], self.timeout, least)
-        return self.examiner.conjugates(replies, asked, factors)
+        return measure(psi, server.solution(), means, said, second)
 
 
 @dataclass
@@ -87,6 +72,14 @@ class Convergence:
         """Return True if the model after `done` rounds was found to be within `tol` of the optimum."""
         last = self.history[-1] if self.history else None
         return self.tol is not None and last is not None and last["round"] == done and distance(last) <= self.tol
+
+    def confirmed(self, done: int) -> bool:
+        """Return True if the model before was within `tol`, too.
+
+        One evaluation may look so because of a single false answer. In the next one, answers of that site that make another
+        model look optimal contradict its earlier ones, and the true ones do, too (`Assessment.check_against`).
+        """
+        return self.reached(done) and len(self.history) > 1 and distance(self.history[-2]) <= (self.tol or 0.0)
 
     def log(self, done: int) -> None:
         """Log a sentence about the last evaluation."""
@@ -114,7 +107,6 @@ def measure(
     means: Mapping[str, float],
     said: Mapping[str, Assessment],
     second_moments: np.ndarray | None,
-    ask_conjugates: AskConjugates,
 ) -> EvaluationResult:
     """Return loss, objective, KKT residual and duality gap; the last two as far as the sites gave what they need.
 
@@ -124,27 +116,20 @@ def measure(
         means: means over sites of the numbers that they gave.
         said: what each site said of the model.
         second_moments: (d,) mean squares of the columns over these sites, where they are known.
-        ask_conjugates: asks the second question.
     """
     psi = Zero() if psi is None else psi
     with jax.enable_x64(True):
         penalty = float(psi.value(jax.tree.map(lambda a: np.asarray(a, np.float64), x)))
-    given = {name: float(value) for name, value in means.items() if name not in SUMS}
+    given = {name: float(value) for name, value in means.items() if name != "l2"}
     found = {**given, "objective": given["loss"] + penalty}  # and what there is of a certificate
     if any(own.gradient is None for own in said.values()):
         return EvaluationResult(found, "a site's policy keeps its gradient back")
     sums = _means(means, said, second_moments)
     found["kkt_residual"] = residual(psi, x, sums)
-    dual = dual_point(psi, x, sums)
-    if isinstance(dual, str):
-        return EvaluationResult(found, dual)
-    factors, conjugate_of_penalties = dual
-    conjugates = ask_conjugates(factors)
-    if set(conjugates) != set(said):
-        return EvaluationResult(found, "a site did not answer the second question")
-    conjugate = sum(w * conjugates[site] for w, site in zip(_weights(said), said, strict=True))
-    found["duality_gap"] = found["objective"] + conjugate + conjugate_of_penalties
-    return EvaluationResult(found, None)
+    gap = duality_gap(psi, x, sums)
+    if isinstance(gap, str):
+        return EvaluationResult(found, gap)
+    return EvaluationResult({**found, "duality_gap": gap}, None)
 
 
 def _means(means: Mapping[str, float], said: Mapping[str, Assessment], second: np.ndarray | None) -> Means:
@@ -152,10 +137,9 @@ def _means(means: Mapping[str, float], said: Mapping[str, Assessment], second: n
     gradient = jax.tree.map(lambda *parts: sum(w * g for w, g in zip(weights, parts, strict=True)), *gradients)
     kinds = {str(own.kind) for own in said.values()}
     strengths = {float(own.numbers.get("l2", math.nan)) for own in said.values()}
-    if len(kinds) > 1 or not kinds <= {"logistic", "squares"} or len(strengths) > 1 or not set(SUMS) <= set(means):
+    if len(kinds) > 1 or not kinds <= {"logistic", "squares"} or len(strengths) > 1:
         return Means(float(means["loss"]), gradient, None)
-    sums = {name: float(means[name]) for name in SUMS}
-    return Means(float(means["loss"]), gradient, kinds.pop(), **sums, second_moments=second)
+    return Means(float(means["loss"]), gradient, kinds.pop(), strengths.pop(), second)
 
 
 def _weights(said: Mapping[str, Assessment]) -> list[float]:
@@ -164,16 +148,23 @@ def _weights(said: Mapping[str, Assessment]) -> list[float]:
 
 
 def distance(row: Mapping[str, Any]) -> float:
-    """Return how far from optimal an evaluation is: the duality gap relative to the objective, else the KKT residual."""
-    gap = row.get("duality_gap", math.nan)
-    if not math.isnan(gap):
-        return max(gap, 0.0) / max(abs(row["objective"]), 1e-300)
-    return row.get("kkt_residual", math.nan)
+    """Return how far from optimal an evaluation is: the relative duality gap or the KKT residual, whichever is smaller.
+
+    For l1 penalties the gap is of the order of the KKT residual times the loss over the strength, as sites send no sums from
+    which a better dual point could be made; without a gap the residual is all there is.
+    """
+    known = [value for value in (relative_gap(row), row.get("kkt_residual", math.nan)) if not math.isnan(value)]
+    return min(known, default=math.nan)
+
+
+def relative_gap(row: Mapping[str, Any]) -> float:
+    """Return the duality gap of an evaluation relative to its objective; nan where there is none."""
+    return max(row["duality_gap"], 0.0) / max(abs(row["objective"]), 1e-300) if "duality_gap" in row else math.nan
 
 
 def in_words(row: Mapping[str, Any]) -> str:
     """Return the certificate of an evaluation as a sentence."""
-    gap, rest = row.get("duality_gap", math.nan), row.get("kkt_residual", math.nan)
+    gap, rest = relative_gap(row), row.get("kkt_residual", math.nan)
     if not math.isnan(gap):
-        return f"duality gap {distance(row):.2g} of the objective, KKT residual {rest:.2g}"
+        return f"duality gap {gap:.2g} of the objective, KKT residual {rest:.2g}"
     return "no certificate" if math.isnan(rest) else f"KKT residual {rest:.2g}"

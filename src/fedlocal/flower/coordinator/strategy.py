@@ -33,7 +33,6 @@ from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.coordinator.site_registry import KnownSites, SiteRegistry
 from fedlocal.flower.coordinator.waiting import Quorum, SlowSites, TooFewSites
 from fedlocal.flower.messages import records
-from fedlocal.flower.messages.grids import PollingGrid
 from fedlocal.flower.messages.records import EXAMPLES, WEIGHT
 from fedlocal.flower.messages.serialization import Payload
 from fedlocal.flower.site.app import CERTIFICATE
@@ -61,8 +60,8 @@ class Strategy(FedAvg):
             no site can stop a run alone, unless a round asks a single one.
         patience: seconds to wait for sites that are missing before the run stops.
         eval_every: ask for loss and certificate of the model after every so many rounds and after the last.
-        tol: stop when the duality gap is below this share of the objective (the KKT residual below it, where there is no
-            gap); None runs all rounds.
+        tol: stop when two evaluations in a row (the second one in the next round) find the duality gap below this share of
+            the objective, or the KKT residual below it; None runs all rounds.
         aggregate: "mean" of the answers; or "median", "trimmed", "norm-bounded", which one false answer cannot move far,
             at the price that they are not the mean which the objective asks for.
         choose_step_size: replace the method's step size by 1 / the largest curvature that a site finds in its loss.
@@ -167,6 +166,7 @@ class Strategy(FedAvg):
             self._unseen = False
             self.quorum.enough(self.done, 0)
         due = self.done % self.eval_every == 0 or self.done == self.schedule.rounds
+        due = due or self.convergence.reached(self.done - 1)  # to confirm it
         if not due or self.done == 0 or (self.history and self.history[-1]["round"] == self.done):
             self._asked = []
             return []
@@ -185,7 +185,7 @@ class Strategy(FedAvg):
         if not self._asked or mean is None:
             return None
         means = {n: float(v) for n, v in mean.items() if n not in (EXAMPLES, "round", "sites")}  # pyright: ignore
-        found = self.evaluator.evaluate(means, self.min_clients)
+        found = self.evaluator.evaluate(means)
         self.convergence.no_gap_because = found.no_gap_because
         self.history.append({"round": self.done, "sites": len(replies), **found.numbers})
         self.run_log.save(self.coordinator)
@@ -236,7 +236,7 @@ class Strategy(FedAvg):
     @property
     def finished(self) -> bool:
         """True if nothing is left to do."""
-        return self.done >= self.schedule.rounds or self.converged
+        return self.done >= self.schedule.rounds or self.convergence.confirmed(self.done)
 
     def solution(self) -> Params:
         """Return the model after the rounds that are done, as NumPy arrays."""
@@ -262,7 +262,6 @@ class Strategy(FedAvg):
     def prepare(self, grid: Grid, timeout: float) -> None:
         """Meet the sites, learn shapes and moments, and begin: at the starting point or at the checkpoint."""
         if self._evaluator is not None:
-            self._evaluator.grid = PollingGrid(grid)
             return
         self.preparation.timeout = timeout
         again = self.run_log.resume(self._identity())
@@ -282,7 +281,7 @@ class Strategy(FedAvg):
         coordinator = Coordinator(self.method, x0)
         self.run_log.begin(self._identity(), coordinator)
         examiner = Examiner(coordinator, self.schedule, self.sites, self.events)
-        self._evaluator = Evaluator(PollingGrid(grid), timeout, examiner)
+        self._evaluator = Evaluator(timeout, examiner)
 
     def use(self, method: LocalMethod) -> None:
         """Run this method; ValueError if it cannot be described to sites."""

@@ -18,11 +18,11 @@ from fedlocal.flower.messages.records import ARRAYS, CONFIG, EXAMPLES, METRICS, 
 from fedlocal.flower.messages.text import clean, traceback_of
 from fedlocal.flower.site import rows
 from fedlocal.flower.site.audit import CURVATURE, EVALUATE, HELLO, MOMENTS, TRAIN, SiteRecord
-from fedlocal.flower.site.certificate_sums import CONJUGATE, KINDS, conjugate_mean, optimality, proper_factors
+from fedlocal.flower.site.certificate_terms import KINDS, gradient_at, l2_of
 from fedlocal.flower.site.policy import Agreement, Policy, Refused
 from fedlocal.flower.site.question import Question
 from fedlocal.flower.site.rows import examples_of
-from fedlocal.flower.site.site import ProblemForNode, Site, site_name, state_of
+from fedlocal.flower.site.site import ProblemForNode, Site, site_name
 from fedlocal.flower.site.timed_round import local_round
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.simulation.checkpoint import fingerprint
@@ -30,7 +30,7 @@ from fedlocal.util import serialization
 
 MEMORY, BEFORE, LAST = "fedlocal-memory", "fedlocal-memory-before", "fedlocal-last"  # kept between messages
 CERTIFICATE, NOTICE = "certificate", "notice"
-TAKEN = {"loss", EXAMPLES, WEIGHT, "round", "sites", "objective", "positive", "squares", "l2", "conjugate"}
+TAKEN = {"loss", EXAMPLES, WEIGHT, "round", "sites", "objective", "l2"}
 Evaluate = Callable[..., dict[str, float]]  # (context, model), or (context, model, scaling)
 log = logging.getLogger("fedlocal")
 
@@ -164,24 +164,16 @@ def _assess(question: Question, context: Context, evaluate: Evaluate | None) -> 
     site, problem, config = question.site, question.problem, question.config
     x = jax.device_get(question.method.solution(question.sent))
     site.check_point(problem, x)
-    dual_point = None
-    if f"{CONJUGATE}shift" in config:
-        proper_factors(problem, config)  # before it counts
-        dual_point = state_of({}, {n: v for n, v in config.items() if n.startswith(CONJUGATE)})
-    site.spend(EVALUATE, context.run_id, examples_of(problem), question.settings.round, question.state, dual_point)
+    site.spend(EVALUATE, context.run_id, examples_of(problem), question.settings.round, question.state)
     named = _weight(question)
-    if dual_point is not None:
-        site.check_state((*question.place, "dual point"), dual_point)
-        return RecordDict({METRICS: MetricRecord({**named, "conjugate": conjugate_mean(problem, x, config)})})
     more = {} if evaluate is None else evaluate(context, x, *(() if question.scaling is None else (question.scaling,)))
     if taken := TAKEN & set(more):
         raise ValueError(f"client_app: evaluate must not call a number {sorted(taken)[0]!r}")
     content = RecordDict()
     if config.get(CERTIFICATE) and site.policy.certificate:
-        gradient, sums = optimality(problem, x)
-        content[ARRAYS] = records.to_record(serialization.to_arrays(gradient))
+        content[ARRAYS] = records.to_record(serialization.to_arrays(gradient_at(problem, x)))
         content[CONFIG] = ConfigRecord({"kind": KINDS.get(type(problem), "other")})
-        named |= sums
+        named |= l2_of(problem)
     points = jax.tree.map(lambda a: np.asarray(a, np.float64)[None], x)
     loss = float(metrics.losses_in_float64(problem, points, problem.loss_weights(np.ones(1)))[0])
     content[METRICS] = MetricRecord({**named, "loss": loss, **more})

@@ -34,7 +34,6 @@ class SiteRecord:
         self._data: tuple[str, int] | None = None  # those that are in use: a keyed hash, and the number of rows
         self._versions: dict[str, int] = {}  # of the data that questions were answered about, with their rows
         self._means: dict[int, float] = {}  # of columns with a few missing values
-        self._dual_points: dict[str, str] = {}  # by the state at which it was asked for
         if self.path is not None:
             try:
                 self._open(self.path)
@@ -70,14 +69,8 @@ class SiteRecord:
     def _asked(self) -> int:
         return sum(map(len, self._states.values()))
 
-    def check(
-        self, policy: Policy, kind: str, rows: int, state: str | None = None, dual_point: str | None = None
-    ) -> None:
-        """Refuse a question for which the budget is spent. A state that was asked before costs nothing of its kind.
-
-        A second dual point at a state, in another run, tells more of the rows and costs as much as another state.
-        """
-        state = self._counted(state, dual_point)
+    def check(self, policy: Policy, kind: str, rows: int, state: str | None = None) -> None:
+        """Refuse a question for which the budget is spent. A state that was asked before costs nothing of its kind."""
         new = kind in self._states and state not in self._states[kind]
         if new and self._asked() + 1 > policy.most_states_per_row * max(rows, 1):
             what = f"{self._asked()} questions were answered about {rows} rows"
@@ -89,22 +82,14 @@ class SiteRecord:
             if count >= getattr(policy, name):
                 raise Refused(f"{name} = {getattr(policy, name)} of the policy are spent", name)
 
-    def note(
-        self,
-        kind: str,
-        run: int,
-        round_: int | None = None,
-        state: str | None = None,
-        dual_point: str | None = None,
-    ) -> None:
+    def note(self, kind: str, run: int, round_: int | None = None, state: str | None = None) -> None:
         """Write down a question that is about to be answered."""
         if self._data is not None and self._data[0] not in self._versions:
             version, rows = self._data
             self._write({"data": version, "rows": rows})
             self._versions[version] = rows
-        more = {} if dual_point is None else {"dual_point": dual_point}
-        self._write({"question": kind, "run": run, "round": round_, "state": state, **more})
-        self._count(kind, state, dual_point)
+        self._write({"question": kind, "run": run, "round": round_, "state": state})
+        self._count(kind, state)
 
     def note_refusal(self, policy: Policy, kind: str, run: int, why: str) -> None:
         """Write down a question that is not answered. It counts as an answer: refusals must not fill the disk."""
@@ -146,7 +131,7 @@ class SiteRecord:
                 if "secret" in entry:
                     self._key = bytes.fromhex(entry["secret"])
                 elif "question" in entry:
-                    self._count(entry["question"], entry["state"], entry.get("dual_point"))
+                    self._count(entry["question"], entry["state"])
                 elif "data" in entry:
                     self._versions[str(entry["data"])] = int(entry["rows"])
                 elif "column" in entry:
@@ -159,18 +144,10 @@ class SiteRecord:
                 why = "the site's budget cannot be told from it. Move the file away to begin with a new budget"
                 raise ValueError(f"site: line {number} of {self.path} is damaged; {why}") from None
 
-    def _counted(self, state: str | None, dual_point: str | None) -> str | None:
-        """Return what counts as a state of its own."""
-        known = state is None or dual_point is None or self._dual_points.get(state, dual_point) == dual_point
-        return state if known else f"{state} {dual_point}"
-
-    def _count(self, kind: str, state: str | None, dual_point: str | None) -> None:
+    def _count(self, kind: str, state: str | None) -> None:
         self._answers += 1
-        counted = self._counted(state, dual_point)
-        if state is not None and dual_point is not None:
-            self._dual_points.setdefault(state, dual_point)
         if kind in self._states:
-            self._states[kind].add(counted)
+            self._states[kind].add(state)
 
     def _write(self, entry: dict[str, Any]) -> None:
         if self._file is None:

@@ -201,7 +201,7 @@ class Site:
             raise self.policy.refusal(what, "fewest_rows", more=". Another batch_size leaves more")
 
     def check_state(self, place: tuple[Any, ...], state: str, rule: str = "a round has one state") -> None:
-        """Refuse a second state or dual point in a round of a run, and a second scaling in a run."""
+        """Refuse a second state in a round of a run, and a second scaling in a run."""
         while len(self._states) >= MOST_PLACES and place not in self._states:
             self._states.pop(next(iter(self._states)), None)  # the oldest; a coordinator may name any number of runs
         if self._states.setdefault(place, state) != state:
@@ -218,12 +218,11 @@ class Site:
         rows: int = 0,
         r: int | None = None,
         state: str | None = None,
-        dual_point: str | None = None,
     ) -> None:
         """Count a question about so many rows against the budget and write it down, before it is answered."""
         with self._spending:
-            self.record.check(self.policy, kind, rows, state, dual_point)
-            self.record.note(kind, run, r, state, dual_point)
+            self.record.check(self.policy, kind, rows, state)
+            self.record.note(kind, run, r, state)
 
 
 def _contradicted(own: Moments, total: Moments, included: bool) -> np.ndarray:

@@ -14,10 +14,10 @@ import fedlocal as fl
 from fedlocal.core.types import Weights
 from fedlocal.flower import InProcess, Policy, Strategy, client_app
 from fedlocal.flower.checks.assessment import Assessment
-from fedlocal.flower.coordinator.evaluation import EvaluationResult, distance, measure
+from fedlocal.flower.coordinator.evaluation import EvaluationResult, measure, relative_gap
 from fedlocal.flower.messages import records
 from fedlocal.flower.messages.records import ARRAYS, CONFIG, METRICS, WEIGHT
-from fedlocal.flower.site.certificate_sums import CONJUGATE, KINDS, conjugate_mean, optimality
+from fedlocal.flower.site.certificate_terms import KINDS, gradient_at, l2_of
 from fedlocal.util import serialization
 
 SIZES, WIDTH = (20, 40, 20), 3
@@ -98,21 +98,19 @@ class Task:
         numbers = [records.only_metrics(reply.content) for reply in replies.values()]
         shares = [part[WEIGHT] for part in numbers]
         means = {name: float(np.average([part[name] for part in numbers], weights=shares)) for name in numbers[0]}
-
-        def ask(factors: dict[str, float]) -> dict[str, float]:
-            question = {f"{CONJUGATE}{name}": value for name, value in factors.items()}
-            return {name: conjugate_mean(problem, x, question) for name, problem in self.sites.items()}
-
         known = self.second_moments if second_moments is True else second_moments
         said = {name: Assessment.read(reply, x) for name, reply in replies.items()}
-        return measure(self.psi, x, means, said, known, ask)
+        return measure(self.psi, x, means, said, known)
 
     def reply(self, name: str, x: Any) -> Any:
         problem, rows = self.sites[name], SIZES[NAMES.index(name)]
-        gradient, sums = optimality(problem, x)
-        numbers = {WEIGHT: float(rows) if self.weights == "examples" else 1.0, "loss": self.loss(name, x), **sums}
+        numbers = {
+            WEIGHT: float(rows) if self.weights == "examples" else 1.0,
+            "loss": self.loss(name, x),
+            **l2_of(problem),
+        }
         kind = ConfigRecord({"kind": KINDS.get(type(problem), "other")})
-        arrays = records.to_record(serialization.to_arrays(gradient))
+        arrays = records.to_record(serialization.to_arrays(gradient_at(problem, x)))
         return SimpleNamespace(content=RecordDict({ARRAYS: arrays, METRICS: MetricRecord(numbers), CONFIG: kind}))
 
     def loss(self, name: str, x: Any) -> float:
@@ -145,19 +143,20 @@ def test_the_residual_is_exact_and_the_gap_bounds_what_is_left(
         assert found.numbers["kkt_residual"] == pytest.approx(expected.kkt_residual, abs=1e-10)
         left = expected.objective - task.optimum
         assert found.numbers["duality_gap"] >= left - 1e-12
-    assert distance(found.numbers) < 1e-9  # at the optimum itself
+    assert relative_gap(found.numbers) < 1e-9  # at the optimum itself
 
 
 @pytest.mark.parametrize(("kind", "l1", "l2", "intercept", "weights"), TASKS)
 def test_near_the_optimum_the_gap_is_small(kind: str, l1: float, l2: float, intercept: bool, weights: Weights):
     """Of the order of the distance to the optimum, which is the root of what is left; of its square, where nothing is shrunk.
 
-    Slopes that do not balance, or whose gradient is beyond l1, are shrunk by what is wrong with them, to first order.
+    Slopes that do not balance, or whose gradient is beyond l1, are shrunk by what is wrong with them, to first order; the bounds
+    of this make the gap larger by the loss over l1, about ten here.
     """
     task, rng = task_of(kind, l1, l2, intercept, weights), np.random.default_rng(2)
     for share in (1e-5, 1e-9, 1e-11):
-        found = [distance(task.measured(near(task, rng, share)).numbers) for _ in range(2)]
-        assert share / 2 < max(found) < (100 * share if l2 and not intercept else 10 * share**0.5)
+        found = [relative_gap(task.measured(near(task, rng, share)).numbers) for _ in range(2)]
+        assert share / 2 < max(found) < (100 * share if l2 and not intercept else 50 * share**0.5)
 
 
 def near(task: Task, rng: np.random.Generator, share: float) -> Any:
@@ -249,7 +248,7 @@ def test_a_deployed_run_knows_how_far_it_is(kind: str, l1: float, l2: float, wei
     assert run.converged
     assert run.done < 400
     assert expected.objective - task.optimum <= 1e-7 * expected.objective
-    assert all(row["duality_gap"] > 1e-7 * row["objective"] for row in run.history[:-1])
+    assert all(row["duality_gap"] > 1e-7 * row["objective"] for row in run.history[:-2])  # two, as one may be false
     assert {event.what for event in run.events} == {"connected"}
 
 
