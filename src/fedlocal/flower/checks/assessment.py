@@ -27,7 +27,7 @@ from fedlocal.flower.messages import records
 from fedlocal.util import serialization
 
 ROUNDING = 1e-6
-EXACT = 1e-10  # between a site's own numbers, all of them in float64
+EXACT = 1e-10  # between a site's own numbers, which are in float64, if the model is, too
 LARGEST_CURVATURE = {"logistic": 0.25, "squares": 2.0}  # of a row's loss as a function of its score
 BEYOND = 1000.0  # a loss as a multiple of the median of the other sites', where nothing else bounds it
 
@@ -86,7 +86,8 @@ class Assessment:
         risen = self._loss(x) - before._loss(z)
         bends = (risen - slopes[0], slopes[1] - risen)
         most = LARGEST_CURVATURE[str(self.kind)] / 2 * score_bound(d, second_moments) ** 2
-        slack = EXACT * (1 + abs(self.numbers["loss"]) + abs(before.numbers["loss"]) + sum(map(abs, slopes)))
+        rounding = EXACT if np.asarray(x["weights"]).dtype == np.float64 else ROUNDING
+        slack = rounding * (1 + abs(self.numbers["loss"]) + abs(before.numbers["loss"]) + sum(map(abs, slopes)))
         if min(bends) < -slack or max(bends) > most + slack:
             why = f"{min(bends):.3g} and {max(bends):.3g} instead of 0 to {most:.3g}"
             raise ValueError(f"its loss and gradient are not of the same data as at the model before (curvature {why})")

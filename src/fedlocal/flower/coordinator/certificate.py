@@ -102,7 +102,7 @@ def _least_mean_slope(entropy: float) -> float:
     tiny = 1e-300
     if entropy <= _entropy(tiny):
         return 0.0
-    return float(np.asarray(brentq(lambda v: _entropy(v) - entropy, tiny, 0.5, xtol=1e-300, rtol=1e-14))) * INSIDE
+    return float(np.asarray(brentq(lambda v: _entropy(v) - entropy, tiny, 0.5, xtol=1e-300))) * INSIDE
 
 
 def _entropy(v: float) -> float:
