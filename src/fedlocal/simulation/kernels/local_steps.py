@@ -206,11 +206,12 @@ def _product(rows, numbers, sizes, example, slot, k, p):
             z += x * value_of(rows.values, rows.targets, j)
         z *= load(lanes, numbers.local, query)
     elif len(sizes.kind) == PAIR:
-        u, v = load(lanes, numbers.local, query), load(lanes, numbers.local, query + 1)
+        other = spread(lanes, rows.targets, 0.0)
         for j in range(begin, end):
-            c = first + column(rows.columns, j, begin)
-            x = u * load(lanes, numbers.states, c) + v * load(lanes, numbers.states, c + width)
-            z += x * value_of(rows.values, rows.targets, j)
+            c, value = first + column(rows.columns, j, begin), value_of(rows.values, rows.targets, j)
+            z += load(lanes, numbers.states, c) * value
+            other += load(lanes, numbers.states, c + width) * value
+        z = load(lanes, numbers.local, query) * z + load(lanes, numbers.local, query + 1) * other
     elif len(sizes.kind) == DUAL:
         t, u = load(lanes, numbers.local, places.threshold + k), load(lanes, numbers.local, query)
         lower, upper = load(lanes, numbers.local, places.bounds), load(lanes, numbers.local, places.bounds + 1)
