@@ -6,6 +6,7 @@ processes that tests start. Tests whose programs run for long are marked `optimi
 JAX_DISABLE_MOST_OPTIMIZATIONS=0, which compiles all of them as for users.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ import pytest  # noqa: E402
 jax.config.update("jax_enable_x64", True)
 PROGRAMS = "JAX_COMPILATION_CACHE_DIR"
 LARGEST = 1 << 28  # bytes of programs that are kept for later runs
+MOST_PIECES = 25_000  # of memory, before programs are forgotten
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -51,6 +53,16 @@ def _programs(config: pytest.Config) -> Path:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_programs() -> Iterator[None]:
+    """Every compiled program takes pieces of memory, of which Linux allows a process 65,530; beyond these it ends at once."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_PIECES:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)
