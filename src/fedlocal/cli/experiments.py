@@ -63,9 +63,11 @@ def run_(
         )
 
 
-@commands.command(epilog="Example:  fedlocal show runs/lasso-1-paper-20260101-120000")
-def show(directory: Annotated[Path, Argument(help="The directory of a finished run.")]) -> None:
-    """Show the table and the verdicts of a finished run again."""
+@commands.command(epilog="Examples:  fedlocal show runs/lasso-1-paper-20260101-120000   |   fedlocal show lasso-1")
+def show(
+    directory: Annotated[Path, Argument(help="The directory of a finished run; or an experiment, for its settings.")],
+) -> None:
+    """Show the table and the verdicts of a finished run again, or the settings of an experiment."""
     from fedlocal import experiments
 
     with reported():

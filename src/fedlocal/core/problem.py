@@ -36,6 +36,9 @@ class AbstractProblem(eqx.Module):
     def full_gradient(self, x: Params, client: Scalar) -> Params:
         """The exact gradient of F_m at x."""
 
+    def check_losses(self, owner: str, x: Params) -> None:
+        """Raise an error that begins with `owner` and says what is wrong with the losses at x; nothing by default."""
+
     @abstractmethod
     def sizes(self) -> np.ndarray | None:
         """(M,) examples of each client; None where there is no data to go through."""

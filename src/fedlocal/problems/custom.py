@@ -4,10 +4,18 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from fedlocal.core import Params, static
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem, dense
+
+
+REASONS: dict[type[Exception], str] = {
+    jax.errors.TracerBoolConversionError: "it decides by `if`, `and` or `while` on a number; use jnp.where",
+    jax.errors.TracerArrayConversionError: "it gives a number to NumPy; use jnp (as in jnp.log)",
+    jax.errors.ConcretizationTypeError: "it needs to know a number, as in float(x) or range(x); use jnp",
+}
 
 
 class Problem(DataProblem):
@@ -45,6 +53,23 @@ class Problem(DataProblem):
         if self.init_fn is None:
             raise ValueError("Problem: no starting point; pass x0=... to the engine or init_fn=... to Problem")
         return self.init_fn(key)
+
+    def check_losses(self, owner: str, x: Params) -> None:
+        examples = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in self.data.arrays]
+        name = getattr(self.loss_fn, "__name__", type(self.loss_fn).__name__)
+        given = ", ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in examples)
+        begin = f"{owner}: the loss {name}(x0, one example: {given})"
+        try:
+            value = jax.eval_shape(self.loss_fn, x, *examples)
+        except Exception as error:  # whatever a user's function raises
+            said = next((text for kind, text in REASONS.items() if isinstance(error, kind)), None)
+            said = said or f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            raise ValueError(f"{begin} failed: {said}") from error
+        leaves = jax.tree.leaves(value)
+        if len(leaves) != 1 or leaves[0] is not value:
+            raise TypeError(f"{begin} must return one number, got {type(value).__name__}")
+        if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+            raise ValueError(f"{begin} must return one number, got {value.dtype} of shape {value.shape}")
 
     def losses(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
         return jax.vmap(self.loss_fn, in_axes=(None, *(0 for _ in examples)))(x, *map(dense, examples))

@@ -126,6 +126,7 @@ def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, see
     if not all(np.isfinite(a).all() for a in jax.tree.leaves(x0)):
         raise ValueError(f"{owner}: x0 holds nan or inf")
     check_shapes(owner, "x0", problem, x0)
+    problem.check_losses(owner, x0)
     try:
         gradient = jax.eval_shape(_gradient_of_client, problem, x0, jnp.zeros((), jnp.int32))
     except (TypeError, ValueError, KeyError, IndexError) as error:

@@ -71,6 +71,21 @@ def test_divergence_is_a_result_that_says_when_and_where():
     assert slow.diverged == result.diverged
 
 
+def test_a_loss_that_grows_a_million_times_is_told():
+    """All numbers are finite still; a user would take them for a result."""
+    with pytest.warns(fl.DivergenceWarning, match=r"FedAvg diverges: the loss grew from .* to .*; try smaller step"):
+        result = fl.simulate(federation(), fl.methods.FedAvg(10.0), rounds=6, eval_every=6, local_steps=3)
+    assert np.isfinite(result.history["loss"]).all()
+    assert result.diverged is None
+
+
+def test_results_can_be_compared_without_an_error():
+    first, second = (fl.simulate(federation(), fl.methods.FedAvg(0.01), rounds=1, local_steps=1) for _ in range(2))
+    assert first == first  # noqa: PLR0124
+    assert first != second
+    assert first in [second, first]
+
+
 @pytest.mark.parametrize("blocks", [(1, 2), pytest.param((3,), marks=pytest.mark.thorough)])
 def test_clients_in_blocks_agree_with_clients_side_by_side(blocks: tuple[int, ...], monkeypatch: pytest.MonkeyPatch):
     """Blocks of two with one client of padding, of one, and all at once: the same means, memory and steps."""
