@@ -39,7 +39,7 @@ def load(
 
     Args:
         name: one of `names()`.
-        scale: "quick" takes seconds; "paper" is as in the text.
+        scale: "quick" is a small version and takes seconds to two minutes; "paper" is as in the text.
         grid: "text" has the text's step sizes; "wide" has smaller client step sizes too.
         overrides: values that replace those of the file, such as "rounds=100" or "score.window=50".
         seeds: seeds that replace those of the file.

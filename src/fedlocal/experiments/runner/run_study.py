@@ -32,7 +32,7 @@ def run(
 
     Args:
         name: one of `experiments.names()`.
-        scale: "quick" takes seconds; "paper" is as in the text.
+        scale: "quick" is a small version and takes seconds to two minutes; "paper" is as in the text.
         grid: "text" has the text's step sizes; "wide" has smaller client step sizes too.
         seeds: seeds of data and sampling; None takes those of the configuration.
         overrides: values that replace those of the configuration, such as "rounds=100".
@@ -68,7 +68,7 @@ def run(
         "notes": outcome.notes,
         "numbers": dict(outcome.numbers),
         "figures": list(outcome.figures),
-        "verdicts": [asdict(verdict) for verdict in outcome.verdicts],
+        "verdicts": [asdict(verdict.at_scale(scale)) for verdict in outcome.verdicts],
     }
     store.write_json(FINISHED, report)  # last: its presence marks the run as finished
     show(store.directory, console)
