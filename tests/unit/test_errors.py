@@ -184,7 +184,6 @@ REGULARIZERS: dict[str, tuple[Call, tuple[str, ...]]] = {
 }
 
 
-
 def one_argument(x: Any, a: Any) -> Any:
     return (a @ x) ** 2
 

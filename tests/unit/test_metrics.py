@@ -89,8 +89,8 @@ def test_the_loss_on_other_data_is_that_of_the_same_problem_there():
     assert row["validation_loss"] == at(problem.with_data(other), x)["loss"]
     with pytest.raises(TypeError, match="Loss: other must be FederatedData or a problem, got ndarray"):
         fl.metrics.Loss(np.ones(3))  # pyright: ignore[reportArgumentType]
+    quadratic = fl.problems.quadratics(matrices=[[[1.0]]], optima=[[0.0]])
     with pytest.raises(TypeError, match="Loss: Oracle has no data; give another problem"):
-        quadratic = fl.problems.quadratics(matrices=[[[1.0]]], optima=[[0.0]])
         fl.simulate(quadratic, fl.methods.FedAvg(0.1), rounds=1, local_steps=1, metrics=[fl.metrics.Loss(other)])
 
 

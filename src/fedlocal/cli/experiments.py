@@ -38,7 +38,10 @@ def demo(
 )
 def run_(
     name: Annotated[str, Argument(help="An experiment; `fedlocal list experiments` shows them.")],
-    scale: Annotated[Scale, Option(click_type=SCALES, help="quick: a small version, in seconds to two minutes; paper: as in the text.")] = "quick",
+    scale: Annotated[
+        Scale,
+        Option(click_type=SCALES, help="quick: small, up to two minutes; paper: as in the text."),
+    ] = "quick",
     grid: Annotated[
         Grid, Option(click_type=GRIDS, help="The text's step sizes, or smaller client step sizes too.")
     ] = "text",

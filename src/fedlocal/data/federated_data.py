@@ -158,7 +158,9 @@ class FederatedData(eqx.Module):
             raise ValueError(f"{owner}: groups must have one entry per row, got {groups.shape} for arrays {shapes}")
         missing = [i for i, g in enumerate(groups) if g is None or g != g] if groups.dtype.kind in "fO" else []
         if len(missing):
-            raise ValueError(f"{owner}: groups has no value in row {missing[0]}; leave these rows out, or name a client")
+            raise ValueError(
+                f"{owner}: groups has no value in row {missing[0]}; leave these rows out, or name a client"
+            )
         _, index, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         order = np.argsort(index, kind="stable")
         everything = (scipy.sparse.csr_array(a) if scipy.sparse.issparse(a) else np.asarray(a) for a in arrays)

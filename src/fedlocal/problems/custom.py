@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fedlocal.core import Params, static
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem, dense
-
+from fedlocal.util.hashing import fingerprint
 
 REASONS: dict[type[Exception], str] = {
     jax.errors.TracerBoolConversionError: "it decides by `if`, `and` or `while` on a number; use jnp.where",
@@ -22,7 +22,8 @@ class Problem(DataProblem):
     r"""F_m(x) = mean_i loss_fn(x, *example_i) over the examples of client m.
 
     Args:
-        loss_fn: the loss of one example, e.g. `loss_fn(params, features, target)`; parameters are any pytree.
+        loss_fn: the loss of one example, e.g. `loss_fn(params, features, target)`; parameters are any pytree. Values that it
+            reads from around it (globals of its module, its closure) are those at the time of each call of the library.
         data: the examples of the clients.
         init_fn: the starting point as a function of a key; None: give `x0` to the engine.
 
@@ -36,6 +37,7 @@ class Problem(DataProblem):
     loss_fn: Callable[..., jax.Array] = static()
     data: FederatedData
     init_fn: Callable[[jax.Array], Params] | None = static()
+    version: str = static()  # of the loss, with all that it reads
 
     def __init__(
         self,
@@ -47,7 +49,10 @@ class Problem(DataProblem):
             raise TypeError(f"Problem: loss_fn must be a function loss_fn(params, *example), got {loss_fn!r}")
         if not isinstance(data, FederatedData):
             raise TypeError(f"Problem: data must be FederatedData, got {type(data).__name__}")
-        self.loss_fn, self.data, self.init_fn = loss_fn, data, init_fn
+        self.loss_fn, self.data, self.init_fn, self.version = loss_fn, data, init_fn, fingerprint(loss_fn)
+
+    def current(self) -> "Problem":
+        return self if fingerprint(self.loss_fn) == self.version else Problem(self.loss_fn, self.data, self.init_fn)
 
     def init(self, key: jax.Array) -> Params:
         if self.init_fn is None:

@@ -15,13 +15,13 @@ from fedlocal.methods.contract import check_method
 from fedlocal.metrics import Metric, metric_name
 from fedlocal.problems.smooth_part import check_shapes
 from fedlocal.simulation.averages import Average, AverageName, average_named
-from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.simulation.driver import RunSchedule
 from fedlocal.simulation.plan import Plan, Sampling
 from fedlocal.simulation.recorder import MetricLike, Recorder
 from fedlocal.simulation.rounds import RunInputs, RunState, first_state
 from fedlocal.simulation.shadow import Shadow
 from fedlocal.util import checks
+from fedlocal.util.hashing import fingerprint
 
 
 class RunArguments(NamedTuple):
@@ -58,6 +58,7 @@ class Run:
         sampling, rounds, eval_every, x0, metrics, average, shadow = asked
         if not isinstance(problem, AbstractProblem):
             raise TypeError(f"{owner}: problem must be a fedlocal problem, got {type(problem).__name__}")
+        problem = problem.current()
         rounds = checks.whole(owner, "rounds", rounds, at_least=0)
         eval_every = checks.whole(owner, "eval_every", eval_every)
         plan = Plan.make(problem, sampling, owner)

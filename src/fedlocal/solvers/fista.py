@@ -39,8 +39,8 @@ def accelerated(objective: Objective, x: Params, tolerance: float, max_iteration
     r"""Minimise F + psi from x, a point in the objective's coordinates, until the KKT residual is at most what it allows.
 
         x+ = prox_{t psi}(y - t grad F(y)),   y <- x+ + (theta - 1) / theta+ (x+ - x),   theta+ = (1 + sqrt(1 + 4 theta^2)) / 2,
-    with theta = 1 and y = x+ again whenever <y - x+, x+ - x> > 0, or F is not finite at the extrapolated y. The step size t shrinks to the inverse of the curvature
-    seen where it was too long, and grows slowly otherwise.
+    with theta = 1 and y = x+ again whenever <y - x+, x+ - x> > 0, or F is not finite at the extrapolated y. The step size t
+    shrinks to the inverse of the curvature seen where it was too long, and grows slowly otherwise.
     Reference: Beck & Teboulle (2009), O'Donoghue & Candes (2015), gradient scheme. Differs from them: the step size is tested
     on gradients too, since differences of values are lost in rounding long before 1e-10.
     """

@@ -79,10 +79,13 @@ def show(directory: Path, console: Console | None = None) -> None:
     """Print the table and the verdicts of a finished run; of the name of an experiment, its settings."""
     console, store = console or Console(), Store(directory)
     if str(directory) in names() and not directory.exists():
-        return console.print(_settings(str(directory)))
+        console.print(_settings(str(directory)))
+        return
     configuration = store.configuration()
     if configuration is None:
-        known = "`fedlocal run NAME` makes one, and `fedlocal list experiments` shows the names whose settings can be shown"
+        known = (
+            "`fedlocal run NAME` makes one, and `fedlocal list experiments` shows the names whose settings can be shown"
+        )
         raise ValueError(f"show: {directory} is not the directory of a run; {known}")
     if not store.finished:
         again = f"fedlocal run {configuration['name']} --resume"

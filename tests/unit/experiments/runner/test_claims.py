@@ -121,4 +121,5 @@ def test_that_a_small_run_does_not_show_a_claim_says_nothing(outcome: str):
     verdict = Verdict("FedAc is faster", "1.1 times", outcome)
     assert verdict.at_scale("paper") == verdict
     assert verdict.at_scale("quick").outcome == (TOO_SMALL if outcome == FAILS else outcome)
-    assert "not measured at this scale[/]: FedAc is faster (1.1 times)" in Verdict("FedAc is faster", "1.1 times", FAILS).at_scale("quick").styled()
+    said = Verdict("FedAc is faster", "1.1 times", TOO_SMALL).styled()
+    assert said == "[yellow]not measured at this scale[/]: FedAc is faster (1.1 times)"
