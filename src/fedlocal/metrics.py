@@ -79,23 +79,31 @@ class Suboptimality(Metric):
 
 
 class Loss(Metric):
-    """The loss of the same parameters on another problem; its clients have equal weights.
+    """The loss of the same parameters on other data; clients have equal weights.
 
     Args:
-        problem: the other problem, e.g. on validation data.
+        other: data, e.g. for validation, on which the problem of the run is taken; or another problem.
         name: of the column.
     """
 
-    def __init__(self, problem: AbstractProblem, name: str = "validation_loss"):
-        self.problem, self.name = problem, name
+    def __init__(self, other: FederatedData | AbstractProblem, name: str = "validation_loss"):
+        if not isinstance(other, (FederatedData, AbstractProblem)):
+            raise TypeError(f"Loss: other must be FederatedData or a problem, got {type(other).__name__}")
+        self.other, self.name = other, name
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
         return self.measure_many([evaluation])[0]
 
     def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
-        weights = np.full(self.problem.num_clients, 1 / self.problem.num_clients)
+        problem = self.other
+        if isinstance(problem, FederatedData):
+            own = evaluations[0].problem
+            if not isinstance(own, DataProblem):
+                raise TypeError(f"Loss: {type(own).__name__} has no data; give another problem instead of data")
+            problem = own.with_data(problem)
+        weights = np.full(problem.num_clients, 1 / problem.num_clients)
         points = jax.tree.map(lambda *a: np.stack(a), *(evaluation.x for evaluation in evaluations))
-        losses = losses_in_float64(self.problem, points, self.problem.loss_weights(weights))
+        losses = losses_in_float64(problem, points, problem.loss_weights(weights))
         return [{self.name: float(loss)} for loss in losses]
 
 

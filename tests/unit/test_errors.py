@@ -183,6 +183,49 @@ REGULARIZERS: dict[str, tuple[Call, tuple[str, ...]]] = {
     "box_of_another_size": (composite(R.Box(np.zeros(4), np.ones(4))), ("Box", "(4,)", "(3,)")),
 }
 
+
+def one_argument(x: Any, a: Any) -> Any:
+    return (a @ x) ** 2
+
+
+def a_pair(x: Any, a: Any, b: Any) -> Any:
+    return (a @ x - b) ** 2, b
+
+
+def numpy_log(x: Any, a: Any, b: Any) -> Any:
+    return np.log((a @ x - b) ** 2 + 1)
+
+
+def decides(x: Any, a: Any, b: Any) -> Any:
+    return a @ x if b > 0 else -(a @ x)
+
+
+def vector(x: Any, a: Any, b: Any) -> Any:
+    return a * x - b
+
+
+def loss(loss_fn: Callable[..., Any], *words: str) -> tuple[Call, tuple[str, ...]]:
+    """A run with a user's loss that is wrong, which is named, and not x0."""
+    name = f"simulate: the loss {loss_fn.__name__}(x0, one example: float64[3], float64[])"
+    return run(fl.Problem(loss_fn, data()), x0=np.zeros(3)), (name, *words)
+
+
+LOSSES: dict[str, tuple[Call, tuple[str, ...]]] = {
+    "an_argument_short": loss(one_argument, "failed: TypeError", "positional argument"),
+    "a_tuple": loss(a_pair, "must return one number, got tuple"),
+    "numpy": loss(numpy_log, "failed: it gives a number to NumPy; use jnp"),
+    "if": loss(decides, "failed: it decides by `if`", "jnp.where"),
+    "a_vector": loss(vector, "must return one number, got float64 of shape (3,)"),
+    "another_x0": (
+        run(fl.Problem(vector, data()), x0={"weights": np.zeros(3)}),
+        ("the loss vector(x0, one example", "failed: TypeError"),
+    ),
+    "inside_a_view": (
+        run(fl.problems.augmented(fl.Problem(vector, data()), 0.1, np.zeros(3))),
+        ("the loss vector", "got float64 of shape (3,)"),
+    ),
+}
+
 PROBLEMS: dict[str, tuple[Call, tuple[str, ...]]] = {
     "logistic_labels": (
         lambda: fl.problems.Logistic(data(X, [0, 1, 2, 0, 1, 2])),
@@ -195,6 +238,11 @@ PROBLEMS: dict[str, tuple[Call, tuple[str, ...]]] = {
     ),
     "softmax_fractional_labels": (lambda: fl.problems.Softmax(data(X, [0, 1, 0.5, 0, 1, 1])), ("Softmax", "0.5")),
     "softmax_negative_labels": (lambda: fl.problems.Softmax(data(X, SIGNS)), ("Softmax", "0..1", "got -1")),
+    "softmax_labels_from_one": (
+        lambda: fl.problems.Softmax(data(X, [1, 2, 3, 1, 2, 3])),
+        ("Softmax", "count from 0", "smallest one is 1", "subtract 1", "num_classes"),
+    ),
+    "mlp_labels_from_one": (lambda: fl.problems.MLP(data(X, [1, 2] * 3)), ("MLP", "count from 0", "subtract 1")),
     "softmax_one_class": (
         lambda: fl.problems.Softmax(data(X, [0] * 6), num_classes=1),
         ("Softmax", "num_classes", ">= 2", "got 1"),
@@ -347,6 +395,11 @@ def test_regularizers(name: str):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problems(name: str):
     check(*PROBLEMS[name])
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_users(name: str):
+    check(*LOSSES[name])
 
 
 @pytest.mark.parametrize("name", ENGINE)

@@ -82,6 +82,18 @@ def test_suboptimality_and_validation_loss():
     assert row["validation_loss"] == at(other, x)["loss"]
 
 
+def test_the_loss_on_other_data_is_that_of_the_same_problem_there():
+    problem, x = least_squares(), {"weights": RNG.standard_normal(4), "intercept": np.array(0.1)}
+    other = fl.FederatedData.from_clients([(RNG.standard_normal((9, 4)), RNG.standard_normal(9))])
+    row = at(problem, x, fl.metrics.Loss(other))
+    assert row["validation_loss"] == at(problem.with_data(other), x)["loss"]
+    with pytest.raises(TypeError, match="Loss: other must be FederatedData or a problem, got ndarray"):
+        fl.metrics.Loss(np.ones(3))  # pyright: ignore[reportArgumentType]
+    quadratic = fl.problems.quadratics(matrices=[[[1.0]]], optima=[[0.0]])
+    with pytest.raises(TypeError, match="Loss: Oracle has no data; give another problem"):
+        fl.simulate(quadratic, fl.methods.FedAvg(0.1), rounds=1, local_steps=1, metrics=[fl.metrics.Loss(other)])
+
+
 def test_constraint_violation_is_that_of_the_method():
     x = {"weights": np.array([3.0, 0.0, 4.0, 0.0]), "intercept": np.array(100.0)}
     method = fl.methods.FedMiD(0.1, 1.0, fl.regularizers.L2Ball(2.0))

@@ -1,5 +1,6 @@
 """What `fedlocal advise` does: reads a data set, prints the advice, and writes a table, a figure and a program."""
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,16 @@ class AdviceRequest:
     @property
     def standardized(self) -> bool:
         return not self.is_known if self.standardize is None else self.standardize
+
+
+def new_folder(asked: Path | None) -> Path:
+    """Return the folder that was asked for, or the first of advice, advice-2, ... that holds no earlier advice."""
+    if asked is None:
+        names = (Path("advice" if number == 1 else f"advice-{number}") for number in itertools.count(1))
+        return next(path for path in names if not (path / "run.py").exists())
+    if (asked / "run.py").exists():
+        raise ValueError(f"advise: {asked} holds an earlier advice; give --directory a new folder")
+    return asked
 
 
 def advise_data(request: AdviceRequest, directory: Path, console: Console) -> Advice:

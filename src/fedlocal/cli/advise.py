@@ -44,11 +44,13 @@ def advise_command(
             "as deploy does. Files are standardised if left out, data sets of `fedlocal data list` are not.",
         ),
     ] = None,
-    directory: Annotated[Path, Option(help="Where table, figure and program go.")] = Path("advice"),
+    directory: Annotated[
+        Path | None, Option(help="A new folder for table, figure and program; advice, advice-2, ... if left out.")
+    ] = None,
 ) -> None:
     """Say which method, step size and number of local steps to use on a data set, and how sure that is."""
     given = {name: value for name, value in locals().items() if name != "directory"}
-    from fedlocal.cli.advice_request import AdviceRequest, advise_data  # imported here because it is slow
+    from fedlocal.cli.advice_request import AdviceRequest, advise_data, new_folder  # imported here because it is slow
 
     with reported((ValueError, TypeError, OSError), interrupted="stopped; nothing was kept"):
-        advise_data(AdviceRequest(**given), directory, console)
+        advise_data(AdviceRequest(**given), new_folder(directory), console)

@@ -38,7 +38,10 @@ def demo(
 )
 def run_(
     name: Annotated[str, Argument(help="An experiment; `fedlocal list experiments` shows them.")],
-    scale: Annotated[Scale, Option(click_type=SCALES, help="quick: seconds; paper: as in the text.")] = "quick",
+    scale: Annotated[
+        Scale,
+        Option(click_type=SCALES, help="quick: small, up to two minutes; paper: as in the text."),
+    ] = "quick",
     grid: Annotated[
         Grid, Option(click_type=GRIDS, help="The text's step sizes, or smaller client step sizes too.")
     ] = "text",
@@ -63,9 +66,11 @@ def run_(
         )
 
 
-@commands.command(epilog="Example:  fedlocal show runs/lasso-1-paper-20260101-120000")
-def show(directory: Annotated[Path, Argument(help="The directory of a finished run.")]) -> None:
-    """Show the table and the verdicts of a finished run again."""
+@commands.command(epilog="Examples:  fedlocal show runs/lasso-1-paper-20260101-120000   |   fedlocal show lasso-1")
+def show(
+    directory: Annotated[Path, Argument(help="The directory of a finished run; or an experiment, for its settings.")],
+) -> None:
+    """Show the table and the verdicts of a finished run again, or the settings of an experiment."""
     from fedlocal import experiments
 
     with reported():

@@ -1,7 +1,7 @@
 """AbstractProblem: the losses of the clients, with exact and stochastic gradients."""
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -35,6 +35,13 @@ class AbstractProblem(eqx.Module):
     @abstractmethod
     def full_gradient(self, x: Params, client: Scalar) -> Params:
         """The exact gradient of F_m at x."""
+
+    def current(self) -> Self:
+        """The problem as it is now: another one if what its functions read has changed, so that it is compiled anew."""
+        return self
+
+    def check_losses(self, owner: str, x: Params) -> None:
+        """Raise an error that begins with `owner` and says what is wrong with the losses at x; nothing by default."""
 
     @abstractmethod
     def sizes(self) -> np.ndarray | None:

@@ -1,5 +1,6 @@
 """FederatedData: the examples of all clients, one after the other, with the place where each client's begin."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,8 +81,10 @@ class FederatedData(eqx.Module):
         truth: the parameters that synthetic data was made from; None for real data.
 
     >>> data = FederatedData.from_clients([(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 2)), np.ones(1))])
-    >>> data.num_clients, data.num_examples, data.client_sizes.tolist()
-    (2, 4, [3, 1])
+    >>> data
+    FederatedData(2 clients, 4 examples, 1 to 3 each; arrays (4, 2), (4,))
+    >>> len(data), data[1][1].tolist()
+    (2, [1.0])
     """
 
     arrays: tuple[Any, ...]  # on the device, sparse ones as SparseMatrix
@@ -120,6 +123,9 @@ class FederatedData(eqx.Module):
     def from_clients(cls, clients: Sequence[Any]) -> "FederatedData":
         """One item per client: a tuple of arrays `(X, y)` with as many rows as the client has examples."""
         owner = "FederatedData.from_clients"
+        if hasattr(clients, "shape"):
+            got = f"one array of shape {np.shape(clients)}"
+            raise TypeError(f"{owner}: clients must be a list with one (X, y) per client, got {got}")
         if isinstance(clients, tuple) and all(hasattr(c, "shape") for c in clients):
             raise TypeError(f"{owner}: clients must be a list with one (X, y) per client, got one tuple of arrays")
         items = [tuple(c) if isinstance(c, (tuple, list)) else (c,) for c in clients]
@@ -150,6 +156,11 @@ class FederatedData(eqx.Module):
         if groups.ndim != 1 or any(groups.shape[0] != np.shape(a)[0] for a in arrays):
             shapes = [np.shape(a) for a in arrays]
             raise ValueError(f"{owner}: groups must have one entry per row, got {groups.shape} for arrays {shapes}")
+        missing = [i for i, g in enumerate(groups) if g is None or g != g] if groups.dtype.kind in "fO" else []
+        if len(missing):
+            raise ValueError(
+                f"{owner}: groups has no value in row {missing[0]}; leave these rows out, or name a client"
+            )
         _, index, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         order = np.argsort(index, kind="stable")
         everything = (scipy.sparse.csr_array(a) if scipy.sparse.issparse(a) else np.asarray(a) for a in arrays)
@@ -166,6 +177,27 @@ class FederatedData(eqx.Module):
     def num_clients(self) -> int:
         return self.client_sizes.shape[0]
 
+    def __len__(self) -> int:
+        """The number of clients."""
+        return self.num_clients
+
+    def __getitem__(self, client: int) -> tuple[Any, ...]:
+        """The arrays of one client, as NumPy's or SciPy's: what `from_clients` takes of it."""
+        place = operator.index(client)
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"FederatedData: client must be in 0..{len(self) - 1}, got {client}")
+        start, size = int(self.client_starts[place]), int(self.client_sizes[place])
+        whole = (a.to_scipy() if isinstance(a, SparseMatrix) else np.asarray(a) for a in self.arrays)
+        return tuple(a[start : start + size] for a in whole)
+
+    def __repr__(self) -> str:
+        if checks.is_traced(self.client_sizes):
+            return super().__repr__()
+        sizes, shapes = np.asarray(self.client_sizes), ", ".join(str(tuple(a.shape)) for a in self.arrays)
+        clients = "1 client" if len(self) == 1 else f"{len(self)} clients"
+        each = f"{sizes.min()} each" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()} each"
+        return f"FederatedData({clients}, {self.num_examples} examples, {each}; arrays {shapes})"
+
     @property
     def num_examples(self) -> int:
         return self.arrays[0].shape[0]
@@ -180,9 +212,7 @@ class FederatedData(eqx.Module):
     def only(self, client: int) -> "FederatedData":
         """One client's data as a federation of its own."""
         client = checks.whole("FederatedData.only", "client", client, at_least=0, at_most=self.num_clients - 1)
-        start, size = int(self.client_starts[client]), int(self.client_sizes[client])
-        everything = (a.to_scipy() if isinstance(a, SparseMatrix) else a for a in self.arrays)
-        return FederatedData([a[start : start + size] for a in everything], [0], [size], self.truth)
+        return FederatedData(self[client], [0], [int(self.client_sizes[client])], self.truth)
 
     def pooled(self) -> "FederatedData":
         """All examples gathered at one client."""

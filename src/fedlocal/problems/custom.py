@@ -4,17 +4,26 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from fedlocal.core import Params, static
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem, dense
+from fedlocal.util.hashing import fingerprint
+
+REASONS: dict[type[Exception], str] = {
+    jax.errors.TracerBoolConversionError: "it decides by `if`, `and` or `while` on a number; use jnp.where",
+    jax.errors.TracerArrayConversionError: "it gives a number to NumPy; use jnp (as in jnp.log)",
+    jax.errors.ConcretizationTypeError: "it needs to know a number, as in float(x) or range(x); use jnp",
+}
 
 
 class Problem(DataProblem):
     r"""F_m(x) = mean_i loss_fn(x, *example_i) over the examples of client m.
 
     Args:
-        loss_fn: the loss of one example, e.g. `loss_fn(params, features, target)`; parameters are any pytree.
+        loss_fn: the loss of one example, e.g. `loss_fn(params, features, target)`; parameters are any pytree. Values that it
+            reads from around it (globals of its module, its closure) are those at the time of each call of the library.
         data: the examples of the clients.
         init_fn: the starting point as a function of a key; None: give `x0` to the engine.
 
@@ -28,6 +37,7 @@ class Problem(DataProblem):
     loss_fn: Callable[..., jax.Array] = static()
     data: FederatedData
     init_fn: Callable[[jax.Array], Params] | None = static()
+    version: str = static()  # of the loss, with all that it reads
 
     def __init__(
         self,
@@ -39,12 +49,32 @@ class Problem(DataProblem):
             raise TypeError(f"Problem: loss_fn must be a function loss_fn(params, *example), got {loss_fn!r}")
         if not isinstance(data, FederatedData):
             raise TypeError(f"Problem: data must be FederatedData, got {type(data).__name__}")
-        self.loss_fn, self.data, self.init_fn = loss_fn, data, init_fn
+        self.loss_fn, self.data, self.init_fn, self.version = loss_fn, data, init_fn, fingerprint(loss_fn)
+
+    def current(self) -> "Problem":
+        return self if fingerprint(self.loss_fn) == self.version else Problem(self.loss_fn, self.data, self.init_fn)
 
     def init(self, key: jax.Array) -> Params:
         if self.init_fn is None:
             raise ValueError("Problem: no starting point; pass x0=... to the engine or init_fn=... to Problem")
         return self.init_fn(key)
+
+    def check_losses(self, owner: str, x: Params) -> None:
+        examples = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in self.data.arrays]
+        name = getattr(self.loss_fn, "__name__", type(self.loss_fn).__name__)
+        given = ", ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in examples)
+        begin = f"{owner}: the loss {name}(x0, one example: {given})"
+        try:
+            value = jax.eval_shape(self.loss_fn, x, *examples)
+        except Exception as error:  # whatever a user's function raises
+            said = next((text for kind, text in REASONS.items() if isinstance(error, kind)), None)
+            said = said or f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            raise ValueError(f"{begin} failed: {said}") from error
+        leaves = jax.tree.leaves(value)
+        if len(leaves) != 1 or leaves[0] is not value:
+            raise TypeError(f"{begin} must return one number, got {type(value).__name__}")
+        if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+            raise ValueError(f"{begin} must return one number, got {value.dtype} of shape {value.shape}")
 
     def losses(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
         return jax.vmap(self.loss_fn, in_axes=(None, *(0 for _ in examples)))(x, *map(dense, examples))

@@ -214,7 +214,11 @@ def count_classes(owner: str, data: FederatedData, num_classes: int | None) -> i
     _federated(owner, data)
     if num_classes is not None:
         return checks.whole(owner, "num_classes", num_classes, at_least=2)
-    return max(2, int(np.max(np.asarray(data.arrays[-1]))) + 1)
+    labels = np.asarray(data.arrays[-1])
+    if labels.min() > 0:
+        ways = f"subtract {labels.min():g}, or give num_classes"
+        raise ValueError(f"{owner}: labels count from 0, and the smallest one is {labels.min():g}; {ways}")
+    return max(2, int(labels.max()) + 1)
 
 
 def class_labels(owner: str, data: FederatedData, num_classes: int) -> FederatedData:

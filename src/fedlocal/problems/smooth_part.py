@@ -106,7 +106,7 @@ class OracleMean(SmoothPart):
 
 def smooth_part_of(problem: AbstractProblem, client_weights: np.ndarray, federated: bool = False) -> SmoothPart:
     """F of a problem, from all its data or from what clients send."""
-    p = on_device(client_weights)
+    problem, p = problem.current(), on_device(client_weights)
     if not isinstance(problem, DataProblem):
         return OracleMean(problem, p, on_device(problem.loss_weights(client_weights)))
     if federated:

@@ -35,6 +35,12 @@ class Augmented(AbstractProblem):
     def full_gradient(self, x: Params, client: Scalar) -> Params:
         return self._add_pull(self.base.full_gradient(x, client), x)
 
+    def current(self) -> "Augmented":
+        return Augmented(self.base.current(), self.strength, self.center)
+
+    def check_losses(self, owner: str, x: Params) -> None:
+        self.base.check_losses(owner, x)
+
     def sizes(self) -> np.ndarray | None:
         return self.base.sizes()
 

@@ -5,16 +5,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich import box
+from rich import box, get_console
 from rich.table import Table
-
-DIGITS = 6  # width kept for numbers; a long header is folded so that numbers are never cut
 
 
 def table(
     frame: pd.DataFrame, title: str, formats: Mapping[str, str] | None = None, fold: Collection[str] = ()
 ) -> Table:
-    """Return a rich table with right-aligned numbers.
+    """Return a rich table with right-aligned numbers, which are never broken: on narrow screens headers are folded.
 
     Args:
         frame: rows and columns.
@@ -25,15 +23,22 @@ def table(
     formats = formats or {}
     narrow = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}
     out = Table(title=title, title_justify="left", title_style="bold", header_style="bold", **narrow)
-    for column in frame:
-        numeric = pd.api.types.is_numeric_dtype(frame[column])
-        name = str(column).replace("_", " ")
-        if numeric:
-            out.add_column(name, justify="right", overflow="fold", min_width=DIGITS)
+    written = {column: [_written(value, formats.get(str(column))) for value in frame[column]] for column in frame}
+    numeric = {column for column in frame if pd.api.types.is_numeric_dtype(frame[column])}
+    names = {column: str(column).replace("_", " ") for column in frame}
+    numbers = {column: max(map(len, written[column]), default=1) for column in frame}
+    words = {column: max([numbers[column], *map(len, names[column].split())]) for column in frame}
+    lines = {column: max(numbers[column], len(names[column])) for column in frame}
+    # the widest headers that leave room for all numbers: on one line, a word on a line, or folded anywhere
+    room = get_console().width - 2 * len(names)
+    widths = next((kind for kind in (lines, words) if sum(kind.values()) <= room), numbers)
+    for column, name in names.items():
+        if column in numeric:
+            out.add_column(name, justify="right", overflow="fold", width=widths[column])
         else:
             out.add_column(name, no_wrap=column not in fold)
-    for _, row in frame.iterrows():
-        out.add_row(*(_written(value, formats.get(str(name))) for name, value in row.items()))
+    for texts in zip(*written.values(), strict=True):
+        out.add_row(*texts)
     return out
 
 

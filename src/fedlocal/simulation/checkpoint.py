@@ -1,18 +1,13 @@
 """Checkpoints: a run's state in one file, written atomically, free of pickle."""
 
-import hashlib
 import io
 import json
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import fields, is_dataclass
-from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import jax
 import numpy as np
 
 from fedlocal.util import serialization
@@ -87,51 +82,3 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if header["rounds"] < 0:
         raise ValueError(f"its header says {header['rounds']} rounds")
     return header, arrays
-
-
-def fingerprint(thing: Any) -> str:
-    """Return a short hash of a problem or a method: of every number, and of the code of every function."""
-    digest = hashlib.blake2b(digest_size=16)
-    _feed(digest, thing, {})
-    return digest.hexdigest()
-
-
-def _feed(digest: Any, thing: Any, seen: dict[int, Any]) -> None:
-    if isinstance(thing, (np.ndarray, np.generic, jax.Array)):
-        array = np.ascontiguousarray(thing)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-        return
-    if isinstance(thing, (str, bytes, int, float, complex, bool, type(None))):
-        digest.update(f"{type(thing).__name__}{thing!r}".encode())
-        return
-    if id(thing) in seen:
-        digest.update(f"again {list(seen).index(id(thing))}".encode())
-        return
-    seen[id(thing)] = thing  # kept, so that nothing else gets its id
-    digest.update(type(thing).__qualname__.encode())  # not its module, so that a class may move
-    if isinstance(thing, CodeType):
-        parts: Any = (thing.co_code, thing.co_consts, thing.co_names)
-    elif isinstance(thing, FunctionType):
-        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
-        parts = (thing.__qualname__, thing.__code__, thing.__defaults__, thing.__kwdefaults__, cells)
-    elif isinstance(thing, (type, ModuleType)):
-        parts = (thing.__name__,)
-    elif isinstance(thing, MethodType):
-        parts = (thing.__self__, thing.__func__)
-    elif hasattr(thing, "__wrapped__"):  # jitted functions and the like
-        parts = (thing.__wrapped__,)
-    elif isinstance(thing, (set, frozenset)):
-        parts = sorted(fingerprint(part) for part in thing)
-    elif isinstance(thing, partial):
-        parts = (thing.func, thing.args, thing.keywords)
-    elif isinstance(thing, dict):
-        parts = [part for item in thing.items() for part in item]
-    elif isinstance(thing, (list, tuple)):
-        parts = thing
-    elif is_dataclass(thing):
-        parts = [getattr(thing, f.name) for f in fields(thing)]
-    else:
-        parts = [vars(thing)] if hasattr(thing, "__dict__") else ()
-    for part in parts:
-        _feed(digest, part, seen)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.util import checks
+from fedlocal.util.hashing import fingerprint
 
 
 def mesh_of(owner: str, mesh: Mesh | int | None) -> Mesh | None:

@@ -19,6 +19,7 @@ from fedlocal.simulation.run import Run
 from fedlocal.simulation.shadow import ShadowRecorder
 from fedlocal.util.provenance import provenance_record
 
+GROWTH = 1e6  # of the loss, in a run that goes astray though all numbers are finite still
 StopWhen = Callable[[dict[str, float], Params], bool]
 
 
@@ -99,6 +100,10 @@ class RunProgress:
         run, shadow, diverged = self.run, self.shadow, self.divergence
         if diverged is not None:
             warnings.warn(f"{type(run.method).__name__} {diverged}", DivergenceWarning, stacklevel=3)
+        elif self.rows[-1]["loss"] > GROWTH * max(abs(self.rows[0]["loss"]), 1.0):
+            grew = f"the loss grew from {self.rows[0]['loss']:.3g} to {self.rows[-1]['loss']:.3g}"
+            text = f"{type(run.method).__name__} diverges: {grew}; try smaller step sizes"
+            warnings.warn(text, DivergenceWarning, stacklevel=3)
         stopped = {"stopped": f"stopped by stop_when in round {self.done}"} if self.stopped else {}
         return Result(
             x=jax.device_get(output(run.method, self.state)),

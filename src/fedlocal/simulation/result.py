@@ -32,7 +32,7 @@ def not_finite(server: Server) -> tuple[str, ...]:
     return tuple(name for name, a in serialization.to_arrays(server).items() if not np.isfinite(a).all())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays and tables have no single answer to ==
 class Result:
     """The outcome of a run: parameters, history, and how it came about.
 

@@ -15,13 +15,13 @@ from fedlocal.methods.contract import check_method
 from fedlocal.metrics import Metric, metric_name
 from fedlocal.problems.smooth_part import check_shapes
 from fedlocal.simulation.averages import Average, AverageName, average_named
-from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.simulation.driver import RunSchedule
 from fedlocal.simulation.plan import Plan, Sampling
 from fedlocal.simulation.recorder import MetricLike, Recorder
 from fedlocal.simulation.rounds import RunInputs, RunState, first_state
 from fedlocal.simulation.shadow import Shadow
 from fedlocal.util import checks
+from fedlocal.util.hashing import fingerprint
 
 
 class RunArguments(NamedTuple):
@@ -58,6 +58,7 @@ class Run:
         sampling, rounds, eval_every, x0, metrics, average, shadow = asked
         if not isinstance(problem, AbstractProblem):
             raise TypeError(f"{owner}: problem must be a fedlocal problem, got {type(problem).__name__}")
+        problem = problem.current()
         rounds = checks.whole(owner, "rounds", rounds, at_least=0)
         eval_every = checks.whole(owner, "eval_every", eval_every)
         plan = Plan.make(problem, sampling, owner)
@@ -68,6 +69,8 @@ class Run:
         x0 = _starting_point(owner, problem, x0, sampling.seed)
         check_method(method, x0, owner)
         method.check_start(x0)
+        if plan.equal_steps:
+            method.check_steps(plan.most_steps)
         recorder = Recorder.make(owner, problem, method, plan, metrics, x0)
         configuration = {
             "method": str(method),
@@ -126,6 +129,7 @@ def _starting_point(owner: str, problem: AbstractProblem, x0: Params | None, see
     if not all(np.isfinite(a).all() for a in jax.tree.leaves(x0)):
         raise ValueError(f"{owner}: x0 holds nan or inf")
     check_shapes(owner, "x0", problem, x0)
+    problem.check_losses(owner, x0)
     try:
         gradient = jax.eval_shape(_gradient_of_client, problem, x0, jnp.zeros((), jnp.int32))
     except (TypeError, ValueError, KeyError, IndexError) as error:

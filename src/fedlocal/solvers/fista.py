@@ -39,8 +39,8 @@ def accelerated(objective: Objective, x: Params, tolerance: float, max_iteration
     r"""Minimise F + psi from x, a point in the objective's coordinates, until the KKT residual is at most what it allows.
 
         x+ = prox_{t psi}(y - t grad F(y)),   y <- x+ + (theta - 1) / theta+ (x+ - x),   theta+ = (1 + sqrt(1 + 4 theta^2)) / 2,
-    with theta = 1 and y = x+ again whenever <y - x+, x+ - x> > 0. The step size t shrinks to the inverse of the curvature
-    seen where it was too long, and grows slowly otherwise.
+    with theta = 1 and y = x+ again whenever <y - x+, x+ - x> > 0, or F is not finite at the extrapolated y. The step size t
+    shrinks to the inverse of the curvature seen where it was too long, and grows slowly otherwise.
     Reference: Beck & Teboulle (2009), O'Donoghue & Candes (2015), gradient scheme. Differs from them: the step size is tested
     on gradients too, since differences of values are lost in rounding long before 1e-10.
     """
@@ -121,6 +121,11 @@ def _iteration(objective: Objective, s: FistaState) -> FistaState:
             y_value, y_gradient = value, optax.tree.add_scale(g, momentum, optax.tree.sub(g, s.g))
         else:
             y_value, y_gradient = jax.lax.cond(momentum == 0, lambda: (value, g), lambda: smooth.value_and_gradient(y))
+            inside = jnp.isfinite(y_value) & jnp.isfinite(optax.tree.vdot(y_gradient, y_gradient))
+            theta = jnp.where(inside, theta, 1.0)  # y left the domain of F: begin again at x
+            y, y_value, y_gradient = jax.tree.map(
+                lambda a, b: jnp.where(inside, a, b), (y, y_value, y_gradient), (x, value, g)
+            )
         step_size = jnp.where(short, s.step_size, GROWTH * s.step_size)
         return FistaState(x, g, y, y_value, y_gradient, theta, step_size, s.residual, s.iterations)
 

@@ -48,6 +48,18 @@ def test_advice_for_a_table_of_sites(table: Path, monkeypatch: pytest.MonkeyPatc
     assert "objective" in program.stdout
 
 
+def test_no_advice_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert advice_request.new_folder(None) == Path("advice")
+    for name in ("advice", "advice-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.py").write_text("earlier")
+    assert advice_request.new_folder(None) == Path("advice-3")
+    assert advice_request.new_folder(Path("empty")) == Path("empty")
+    with pytest.raises(ValueError, match="advise: advice holds an earlier advice; give --directory a new folder"):
+        advice_request.new_folder(Path("advice"))
+
+
 def test_advice_for_a_sparse_model(table: Path):
     options = ["--target", "ill", "--sites", "ward", "--rounds", "8", "--local-steps", "2", "--l1", "0.02"]
     said = RUN(app, ["advise", str(table), *options, "--directory", str(table.parent / "sparse")])

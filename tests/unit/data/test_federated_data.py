@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -266,6 +267,18 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: FederatedData.from_clients((X, Y)),
         r"^FederatedData.from_clients: clients must be a list with one \(X, y\) per client",
     ),
+    "one_array_instead_of_a_list_of_clients": (
+        lambda: FederatedData.from_clients(X),
+        r"clients must be a list with one \(X, y\) per client, got one array of shape \(3, 2\)$",
+    ),
+    "groups_that_are_missing": (
+        lambda: FederatedData.from_groups((X, Y), [0.0, np.nan, 1.0]),
+        "^FederatedData.from_groups: groups has no value in row 1; leave these rows out, or name a client$",
+    ),
+    "named_groups_that_are_missing": (
+        lambda: FederatedData.from_groups((X, Y), np.array(["a", "b", None], dtype=object)),
+        "^FederatedData.from_groups: groups has no value in row 2; ",
+    ),
     "rows_that_do_not_exist": (
         lambda: FederatedData([X, Y], [0, 2], [2, 2]),
         "^FederatedData: client 1 .* 3",
@@ -283,3 +296,29 @@ def test_what_it_refuses_is_told_in_one_sentence(name: str):
     with pytest.raises((ValueError, TypeError), match=sentence) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_clients_are_the_items_of_data():
+    """They are what `from_clients` takes, dense or sparse."""
+    rng = np.random.default_rng(0)
+    clients = [(rng.standard_normal((n, 2)), np.arange(n) + 1.0) for n in (3, 1, 2)]
+    data = FederatedData.from_clients(clients)
+    assert len(data) == 3
+    for given, (X, y) in zip(clients, data, strict=True):
+        np.testing.assert_allclose(X, given[0], rtol=1e-15)
+        np.testing.assert_array_equal(y, given[1])
+    again = FederatedData.from_clients(list(data))
+    np.testing.assert_array_equal(again.arrays[0], data.arrays[0])
+    assert data[-1][1].tolist() == [1.0, 2.0]
+    rare = FederatedData.from_clients([(sparse(), np.ones(8)), (sparse(), np.zeros(8))])
+    np.testing.assert_array_equal(rare[1][0].toarray(), sparse().toarray())
+    with pytest.raises(IndexError, match=r"client must be in 0..2, got 3"):
+        data[3]
+
+
+def test_data_say_what_they_are():
+    data = FederatedData.from_clients([(np.ones((n, 5)), np.ones(n)) for n in (30, 80, 12)])
+    assert repr(data) == "FederatedData(3 clients, 122 examples, 12 to 80 each; arrays (122, 5), (122,))"
+    assert repr(data.only(0)) == "FederatedData(1 client, 30 examples, 30 each; arrays (30, 5), (30,))"
+    assert "SparseMatrix" not in repr(FederatedData.from_clients([(sparse(), np.ones(8))]))
+    jax.jit(lambda d: len(repr(d)) and d.arrays[1])(data)  # while it is traced, too

@@ -23,8 +23,9 @@ from hypothesis import given, settings
 import fedlocal as fl
 from conformance.federation import federation
 from fedlocal.simulation import engines
-from fedlocal.simulation.checkpoint import Checkpoint, fingerprint, write_atomically
+from fedlocal.simulation.checkpoint import Checkpoint, write_atomically
 from fedlocal.util import serialization
+from fedlocal.util.hashing import fingerprint
 
 METHOD = fl.methods.FedDualAvg(0.05, 0.7, fl.regularizers.L1(0.3))
 SAMPLING: dict[str, Any] = {"local_epochs": 1, "batch_size": 3, "clients_per_round": 3, "eval_every": 10}

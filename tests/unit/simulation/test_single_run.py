@@ -71,6 +71,21 @@ def test_divergence_is_a_result_that_says_when_and_where():
     assert slow.diverged == result.diverged
 
 
+def test_a_loss_that_grows_a_million_times_is_told():
+    """All numbers are finite still; a user would take them for a result."""
+    with pytest.warns(fl.DivergenceWarning, match=r"FedAvg diverges: the loss grew from .* to .*; try smaller step"):
+        result = fl.simulate(federation(), fl.methods.FedAvg(10.0), rounds=6, eval_every=6, local_steps=3)
+    assert np.isfinite(result.history["loss"]).all()
+    assert result.diverged is None
+
+
+def test_results_can_be_compared_without_an_error():
+    first, second = (fl.simulate(federation(), fl.methods.FedAvg(0.01), rounds=1, local_steps=1) for _ in range(2))
+    assert first == first
+    assert first != second
+    assert first in [second, first]
+
+
 @pytest.mark.parametrize("blocks", [(1, 2), pytest.param((3,), marks=pytest.mark.thorough)])
 def test_clients_in_blocks_agree_with_clients_side_by_side(blocks: tuple[int, ...], monkeypatch: pytest.MonkeyPatch):
     """Blocks of two with one client of padding, of one, and all at once: the same means, memory and steps."""
@@ -240,3 +255,51 @@ def test_metrics_know_the_round():
         fl.sweep(problem, fl.methods.FedAvg(0.5), {"client_step_size": [0.5]}, **common).history,
     ):
         assert history["seen"].tolist() == history["round"].tolist() == [0, 2, 4, 5]
+
+
+TARGET, HELPERS = 1.0, {"scale": 2.0}
+
+
+def _pull(x: Any) -> Any:
+    return HELPERS["scale"] * (x - TARGET) ** 2
+
+
+def _to_target(x: Any, a: Any) -> Any:
+    return _pull(x[0]) + 0 * a
+
+
+def test_a_loss_is_compiled_anew_when_what_it_reads_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A global of a function that it calls, a value in a dictionary, a closure: in runs, solvers and certificates."""
+    problem = fl.Problem(_to_target, fl.FederatedData.from_clients([(np.ones(2),)]))
+    method, file = fl.methods.FedAvg(0.1), tmp_path / "run.npz"
+
+    def ends(**more: Any) -> float:
+        return float(fl.simulate(problem, method, rounds=50, local_steps=1, x0=np.zeros(1), eval_every=50, **more).x[0])
+
+    assert ends(checkpoint=file) == pytest.approx(1.0, abs=1e-3)
+    assert ends(checkpoint=file) == pytest.approx(1.0, abs=1e-3)
+    monkeypatch.setitem(globals(), "TARGET", 3.0)
+    assert ends() == pytest.approx(3.0, abs=1e-3)
+    assert fl.solvers.centralized(problem, x0=np.zeros(1), progress=False).x[0] == pytest.approx(3.0, abs=1e-8)
+    assert fl.certificate(problem, None, np.array([3.0])).kkt_residual < 1e-8
+    augmented = fl.problems.augmented(problem, 1.0, np.zeros(1))
+    assert fl.solvers.centralized(augmented, progress=False).x[0] == pytest.approx(3 * 4 / 5, abs=1e-8)
+    with pytest.raises(ValueError, match=r"run\.npz belongs to another run: data of the problem was"):
+        ends(checkpoint=file)
+    monkeypatch.setitem(HELPERS, "scale", 0.0)
+    assert ends() == 0.0
+
+    strength = 1.0
+    closed = fl.Problem(lambda x, a: strength * (x[0] - 1) ** 2 + 0 * a, problem.data)
+    first = fl.simulate(closed, method, rounds=1, local_steps=1, x0=np.zeros(1)).x[0]
+    strength = 2.0
+    assert fl.simulate(closed, method, rounds=1, local_steps=1, x0=np.zeros(1)).x[0] == pytest.approx(2 * first)
+
+
+def test_a_method_made_for_another_number_of_local_steps_is_told():
+    method = fl.methods.FedAc.one(step_size=0.05, strong_convexity=0.1, local_steps=99)
+    with pytest.warns(UserWarning, match=r"FedAc\.one was made for local_steps=99, and the run takes 2: gamma is"):
+        fl.simulate(federation(), method, rounds=1, local_steps=2)
+    for fine in ({"local_steps": 99}, {"local_steps": [2, 3, *[1] * (len(SIZES) - 2)]}):  # a warning is an error here
+        fl.simulate(federation(), method, rounds=1, **fine)
+    fl.simulate(federation(), fl.methods.FedAc.vanilla(step_size=0.05, strong_convexity=0.1), rounds=1, local_steps=2)

@@ -4,6 +4,7 @@ from typing import Any
 
 import cvxpy as cp
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.linear_model import ElasticNet, Lasso
@@ -448,3 +449,20 @@ def test_too_few_iterations_are_said_aloud(psi):
 def test_bad_input_is_named(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_weights_of_a_mixture_are_found_though_extrapolated_points_leave_the_domain(seed: int):
+    """min -mean log(p_i'w) over the simplex; beyond it the logarithm is not a number. The optimum has p_i'w in its denominator:
+    mean_i p_ik / (p_i'w) is 1 where w_k > 0, and at most 1 elsewhere."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.choice(5, size=300, p=[0.9, 0.05, 0.03, 0.01, 0.01])
+    densities = np.eye(5)[kinds] + (1e-9 if seed % 2 else 1e-2) * rng.random((300, 5))
+    data = fl.FederatedData.from_clients([(densities[:125],), (densities[125:],)])
+    problem = fl.Problem(lambda w, p: -jnp.log(p @ w), data)
+    solution = centralized(problem, fl.regularizers.Simplex(), weights="examples", x0=np.full(5, 0.2), progress=False)
+    assert solution.converged
+    w = solution.x
+    ratios = np.mean(densities / (densities @ w)[:, None], axis=0)
+    assert ratios.max() < 1 + 1e-8
+    np.testing.assert_allclose(ratios[w > 1e-6], 1, atol=1e-8)

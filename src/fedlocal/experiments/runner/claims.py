@@ -1,7 +1,7 @@
 """Claims of the text compared with measurements: each claim gets a verdict of one line."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.markup import escape
 from fedlocal.experiments.runner.settings import Claim, StepSizeGrid
 
 HOLDS, FAILS, UNMEASURED = "holds", "does not hold", "not measured"
+TOO_SMALL = "not measured at this scale"
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Verdict:
 
     claim: str
     measured: str
-    outcome: str  # HOLDS, FAILS or UNMEASURED
+    outcome: str  # HOLDS, FAILS, UNMEASURED or TOO_SMALL
 
     @classmethod
     def of(cls, claim: str, measured: str, holds: bool) -> "Verdict":
@@ -29,6 +30,10 @@ class Verdict:
     @classmethod
     def unmeasured(cls, claim: str, why: str) -> "Verdict":
         return cls(claim, why, UNMEASURED)
+
+    def at_scale(self, scale: str) -> "Verdict":
+        """Return the verdict as it counts at a scale: of a small run, that it does not show something says nothing."""
+        return replace(self, outcome=TOO_SMALL) if scale == "quick" and self.outcome == FAILS else self
 
     def styled(self) -> str:
         """Return the verdict as one line with rich markup."""

@@ -6,7 +6,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Literal, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from fedlocal.experiments.runner.settings import StudySettings
 from fedlocal.experiments.studies import KINDS
@@ -39,7 +39,7 @@ def load(
 
     Args:
         name: one of `names()`.
-        scale: "quick" takes seconds; "paper" is as in the text.
+        scale: "quick" is a small version and takes seconds to two minutes; "paper" is as in the text.
         grid: "text" has the text's step sizes; "wide" has smaller client step sizes too.
         overrides: values that replace those of the file, such as "rounds=100" or "score.window=50".
         seeds: seeds that replace those of the file.
@@ -64,7 +64,7 @@ def load(
     try:
         return KINDS[kind].model_validate(raw)
     except ValidationError as error:
-        raise ValueError(f"run: {name}: {_sentence(error)}") from None
+        raise ValueError(f"run: {name}: {_sentence(error, KINDS[kind])}") from None
 
 
 def recorded(settings: StudySettings, scale: str, grid: str) -> dict[str, Any]:
@@ -101,13 +101,23 @@ def _assignment(text: str) -> dict[str, Any]:
     return parsed
 
 
-def _sentence(error: ValidationError) -> str:
-    """Return the first error as one sentence: the key, the error, the value that was given."""
+def _keys(settings: type[BaseModel], place: Sequence[int | str]) -> list[str]:
+    """Return the keys of a table of settings."""
+    for part in place:
+        held = settings.model_fields[str(part)].annotation if str(part) in settings.model_fields else None
+        kinds = [kind for kind in (held, *get_args(held)) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if kinds:  # a list of tables has a number next
+            settings = kinds[0]
+    return [name for name in settings.model_fields if name not in ("name", "kind") or place]
+
+
+def _sentence(error: ValidationError, settings: type[BaseModel]) -> str:
+    """Return the first error as one sentence: the key, the error, the value that was given; or what keys there are."""
     first = error.errors()[0]
     said = first["msg"].removeprefix("Value error, ")
     place = ".".join(str(part) for part in first["loc"]) or "configuration"
     if first["type"] == "extra_forbidden":
-        return f"unknown key {place!r}"
+        return f"unknown key {place!r}; there are: {', '.join(_keys(settings, first['loc'][:-1]))}"
     if first["type"] == "value_error":
         return said
     return f"{place}: {said[0].lower()}{said[1:]}, got {first['input']!r}"

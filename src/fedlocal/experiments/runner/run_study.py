@@ -1,15 +1,17 @@
 """Run an experiment, store its outcome, show it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, get_args
 
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from fedlocal.experiments.runner.claims import Verdict
-from fedlocal.experiments.runner.configuration import GridName, Scale, load, recorded
+from fedlocal.experiments.runner.configuration import GridName, Scale, load, names, recorded
 from fedlocal.experiments.runner.store import FINISHED, Store
 from fedlocal.experiments.studies import study_of
 from fedlocal.report.tables import table
@@ -30,7 +32,7 @@ def run(
 
     Args:
         name: one of `experiments.names()`.
-        scale: "quick" takes seconds; "paper" is as in the text.
+        scale: "quick" is a small version and takes seconds to two minutes; "paper" is as in the text.
         grid: "text" has the text's step sizes; "wide" has smaller client step sizes too.
         seeds: seeds of data and sampling; None takes those of the configuration.
         overrides: values that replace those of the configuration, such as "rounds=100".
@@ -66,7 +68,7 @@ def run(
         "notes": outcome.notes,
         "numbers": dict(outcome.numbers),
         "figures": list(outcome.figures),
-        "verdicts": [asdict(verdict) for verdict in outcome.verdicts],
+        "verdicts": [asdict(verdict.at_scale(scale)) for verdict in outcome.verdicts],
     }
     store.write_json(FINISHED, report)  # last: its presence marks the run as finished
     show(store.directory, console)
@@ -74,11 +76,17 @@ def run(
 
 
 def show(directory: Path, console: Console | None = None) -> None:
-    """Print the table and the verdicts of a finished run."""
+    """Print the table and the verdicts of a finished run; of the name of an experiment, its settings."""
     console, store = console or Console(), Store(directory)
+    if str(directory) in names() and not directory.exists():
+        console.print(_settings(str(directory)))
+        return
     configuration = store.configuration()
     if configuration is None:
-        raise ValueError(f"show: {directory} is not the directory of a run; `fedlocal run NAME` makes one")
+        known = (
+            "`fedlocal run NAME` makes one, and `fedlocal list experiments` shows the names whose settings can be shown"
+        )
+        raise ValueError(f"show: {directory} is not the directory of a run; {known}")
     if not store.finished:
         again = f"fedlocal run {configuration['name']} --resume"
         raise ValueError(f"show: {directory} is not finished; `{again}` with the same options continues it")
@@ -89,3 +97,21 @@ def show(directory: Path, console: Console | None = None) -> None:
     for line in [*lines, *(f"figure: {path}" for path in figures)]:
         console.print(f"  {line}", highlight=False)
     console.print()
+
+
+def _settings(name: str) -> Table:
+    """The settings of an experiment at both scales, under the names that `--set` takes."""
+    scales = {scale: _flat(load(name, scale).model_dump(mode="json")) for scale in get_args(Scale)}
+    out = Table("setting", *scales, title=escape(load(name).title), title_justify="left", box=None)
+    for key in dict.fromkeys(key for settings in scales.values() for key in settings):
+        if key not in ("name", "kind", "title"):
+            out.add_row(escape(key), *(escape(str(settings.get(key, ""))) for settings in scales.values()))
+    return out
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Tables within tables as one, with dots in the names."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return flat

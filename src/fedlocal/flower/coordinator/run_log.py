@@ -8,7 +8,8 @@ from typing import Any
 from fedlocal.flower.coordinator.server_state import Coordinator
 from fedlocal.flower.coordinator.site_registry import KnownSites
 from fedlocal.flower.messages.text import clean
-from fedlocal.simulation.checkpoint import Checkpoint, fingerprint
+from fedlocal.simulation.checkpoint import Checkpoint
+from fedlocal.util.hashing import fingerprint
 
 log = logging.getLogger("fedlocal")
 

@@ -38,9 +38,9 @@ from fedlocal.flower.messages.serialization import Payload
 from fedlocal.flower.site.app import CERTIFICATE
 from fedlocal.methods import method_spec
 from fedlocal.methods.table import with_step_size
-from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.simulation.plan import Sampling
 from fedlocal.util import checks, serialization
+from fedlocal.util.hashing import fingerprint
 
 OWNER = "Strategy"
 log = logging.getLogger("fedlocal")

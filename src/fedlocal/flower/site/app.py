@@ -25,8 +25,8 @@ from fedlocal.flower.site.rows import examples_of
 from fedlocal.flower.site.site import ProblemForNode, Site, site_name
 from fedlocal.flower.site.timed_round import local_round
 from fedlocal.problems.data_problem import DataProblem
-from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.util import serialization
+from fedlocal.util.hashing import fingerprint
 
 MEMORY, BEFORE, LAST = "fedlocal-memory", "fedlocal-memory-before", "fedlocal-last"  # kept between messages
 CERTIFICATE, NOTICE = "certificate", "notice"

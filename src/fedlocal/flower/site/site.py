@@ -20,8 +20,8 @@ from fedlocal.flower.site import rows
 from fedlocal.flower.site.audit import SiteRecord
 from fedlocal.flower.site.policy import Agreement, Policy, Refused
 from fedlocal.problems.data_problem import DataProblem
-from fedlocal.simulation.checkpoint import fingerprint
 from fedlocal.simulation.plan import Draws, Plan
+from fedlocal.util.hashing import fingerprint
 
 MOMENTS = "moments."  # of the columns over all sites, in a question
 INCLUDED = "moments.included"  # True if this site's own are in them

@@ -14,7 +14,7 @@ import pandas as pd
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.core.types import Weights
 from fedlocal.simulation.averages import Average, AverageName
-from fedlocal.simulation.checkpoint import Checkpoint, fingerprint
+from fedlocal.simulation.checkpoint import Checkpoint
 from fedlocal.simulation.driver import Saver, drive, resume
 from fedlocal.simulation.engines import EngineName
 from fedlocal.simulation.kernels.engine import CORES
@@ -26,6 +26,7 @@ from fedlocal.simulation.sweeps.batches import CellGroup, by_cell, outputs
 from fedlocal.simulation.sweeps.grid import PLAIN, Grid, combinations, groups_of, method_of, stack, table_of
 from fedlocal.simulation.sweeps.result import SweepResult
 from fedlocal.simulation.sweeps.state import SweepState
+from fedlocal.util.hashing import fingerprint
 from fedlocal.util.progress import ProgressBar
 from fedlocal.util.provenance import provenance_record
 

@@ -30,7 +30,7 @@ def score_groups(
     return grouped.mean()[grouped.count() == grouped.size()]  # one that is not finite makes the score missing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SweepResult:
     """The outcome of a sweep: one table of all histories, and each cell as a `Result`.
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NoReturn, TypeAlias, get_args
 
 from scipy.optimize import minimize_scalar
 
@@ -90,6 +90,10 @@ class Setting:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             checks.whole("Setting", name, value)
+
+    def letters(self, other: object) -> NoReturn:
+        """Raise a TypeError: a bound was given its two arguments in the other order."""
+        raise TypeError(f"bounds take (constants, setting), got (Setting, {type(other).__name__})")
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def fed_avg_third_order_bound(
 
 
 def fed_avg_strongly_convex_bound(
-    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
+    constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "simplified"
 ) -> Bound:
     r"""FedAvg on a strongly convex F, homogeneous clients. Simplified only:
 
@@ -157,13 +157,13 @@ def fed_avg_strongly_convex_bound(
 
     Args:
         constants, setting: as for every bound (`fedlocal.theory.bounds`).
-        step_size, form: must be None and "simplified", which is not the default.
+        step_size, form: None and "simplified"; others are refused.
 
     Reference: dissertation, proposition fedavg:a1, which gives neither constants nor an inequality for a general step
     size. Differs from it: without its polylogarithmic factors.
 
     >>> constants = Constants(smoothness=2.0, noise=0.0, distance=1.0, strong_convexity=1.0)
-    >>> round(fed_avg_strongly_convex_bound(constants, Setting(4, 2, 1), form="simplified").value, 6)
+    >>> round(fed_avg_strongly_convex_bound(constants, Setting(4, 2, 1)).value, 6)
     0.735759
     """
     owner = "fed_avg_strongly_convex_bound"

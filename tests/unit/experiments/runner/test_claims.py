@@ -5,7 +5,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fedlocal.experiments.runner.claims import FAILS, HOLDS, UNMEASURED, TunedMethod, TunedResults, first_round, judge
+from fedlocal.experiments.runner.claims import (
+    FAILS,
+    HOLDS,
+    TOO_SMALL,
+    UNMEASURED,
+    TunedMethod,
+    TunedResults,
+    Verdict,
+    first_round,
+    judge,
+)
 from fedlocal.experiments.runner.settings import Claim, StepSizeGrid
 
 GRID = StepSizeGrid(client_step_size=[0.001, 0.01], server_step_size=[0.3, 1.0])
@@ -104,3 +114,12 @@ def test_passing_through_a_level_is_not_coming_to_it():
 def test_a_claim_without_what_its_check_needs_is_told():
     with pytest.raises(ValueError, match="the claim 'it is so' needs 'level'"):
         judge(Claim(text="it is so", check="reaches", method="a", metric="f1", within=3), findings())
+
+
+@pytest.mark.parametrize("outcome", [HOLDS, FAILS, UNMEASURED])
+def test_that_a_small_run_does_not_show_a_claim_says_nothing(outcome: str):
+    verdict = Verdict("FedAc is faster", "1.1 times", outcome)
+    assert verdict.at_scale("paper") == verdict
+    assert verdict.at_scale("quick").outcome == (TOO_SMALL if outcome == FAILS else outcome)
+    said = Verdict("FedAc is faster", "1.1 times", TOO_SMALL).styled()
+    assert said == "[yellow]not measured at this scale[/]: FedAc is faster (1.1 times)"

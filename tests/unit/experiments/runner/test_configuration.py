@@ -61,8 +61,13 @@ def test_overrides_replace_numbers_lists_and_inner_keys():
 
 
 MISTAKES = {
-    "unknown": ("lasso-1", ["learning_rate=1"], "lasso-1: unknown key 'learning_rate'"),
-    "unknown_inside": ("lasso-1", ["score.windows=1"], "unknown key 'score.windows'"),
+    "unknown": ("lasso-1", ["learning_rate=1"], "lasso-1: unknown key 'learning_rate'; there are: title, .*rounds, "),
+    "unknown_inside": (
+        "lasso-1",
+        ["score.windows=1"],
+        "unknown key 'score.windows'; there are: metric, rule, window, largest$",
+    ),
+    "unknown_in_a_list": ("lasso-1", ['figure=[{column="loss", titel="a"}]'], "unknown key|figure"),
     "unknown_of_claims": ("lasso-1", ['claims=[{text="a", chek="b"}]'], "claims.0"),
     "negative": ("lasso-1", ["rounds=-1"], "rounds: input should be greater than 0, got -1"),
     "kind": ("lasso-1", ["batch_size=many"], "batch_size: .*, got 'many'"),

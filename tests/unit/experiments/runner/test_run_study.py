@@ -315,6 +315,15 @@ def test_mistakes_on_the_command_line_are_one_sentence(command: list[str], sente
     assert sentence in result.output.replace("\n", " ")
 
 
+def test_show_prints_the_settings_of_an_experiment_at_both_scales():
+    said = CliRunner().invoke(app, ["show", "lasso-1"], env={"COLUMNS": "200"})
+    assert said.exit_code == 0, said.output
+    rows = {line.split()[0]: line.split()[1:] for line in said.output.splitlines() if line.strip()}
+    assert rows["rounds"] == [str(load("lasso-1", scale).rounds) for scale in ("quick", "paper")]
+    assert rows["score.rule"] == ["mean", "mean"]
+    assert rows["setting"] == ["quick", "paper"]
+
+
 def test_show_says_how_to_finish_an_unfinished_run(tmp_path: Path):
     store = Store.create(tmp_path, settings().model_dump(mode="json"), "quick")
     with pytest.raises(ValueError, match="not finished; `fedlocal run lasso-3 --resume`"):

@@ -136,7 +136,7 @@ def test_third_order_by_hand():
 def test_strongly_convex_by_hand():
     constants = replace(PLAIN, strong_convexity=1 / 4, third_order=1 / 16, fourth_moment=2.0)
     # exp(-mu K R/L) L B^2 = 2 exp(-2), sigma^2/(mu M K R) = 9/(64/4), L sigma^2/(mu^2 K R^2) = 18*16/32
-    simple = fed_avg_strongly_convex_bound(constants, SMALL, form="simplified")
+    simple = fed_avg_strongly_convex_bound(constants, SMALL)
     assert terms(simple) == pytest.approx([2 * math.exp(-2), 9 / 16, 9])
     # exp(-eta mu K R/2) B^2/eta = 8 exp(-1/4), eta sigma^2/M = 9/32, 192 eta^4 Q^2 K^2 s^4/mu = 192/4096 /256 *64*16*4
     general = fed_avg_strongly_convex_third_order_bound(constants, SMALL, step_size=1 / 8)
@@ -347,9 +347,11 @@ def test_what_cannot_be_asked():
         fed_avg_convex_bound(PLAIN, SMALL, step_size=0.1, form="simplified")
     with pytest.raises(ValueError, match="fed_avg_convex_bound: step_size must be > 0, got 0"):
         fed_avg_convex_bound(PLAIN, SMALL, step_size=0.0)
-    for step_size in (None, 0.1):
+    for asked in ({"form": "full"}, {"step_size": 0.1, "form": "full"}):
         with pytest.raises(ValueError, match=r"fed_avg_strongly_convex_bound: .* the text gives no more"):
-            fed_avg_strongly_convex_bound(PLAIN, SMALL, step_size)
+            fed_avg_strongly_convex_bound(PLAIN, SMALL, **asked)
+    with pytest.raises(TypeError, match=r"bounds take \(constants, setting\), got \(Setting, Constants\)"):
+        fed_avg_convex_bound(SMALL, PLAIN)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="comprehensive_bound: form must be one of"):
         comprehensive_bound(PLAIN, SMALL, form="best")  # pyright: ignore[reportArgumentType]
 
