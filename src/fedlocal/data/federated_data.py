@@ -1,7 +1,7 @@
 """FederatedData: the examples of all clients, one after the other, with the place where each client's begin."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -189,6 +189,9 @@ class FederatedData(eqx.Module):
         start, size = int(self.client_starts[place]), int(self.client_sizes[place])
         whole = (a.to_scipy() if isinstance(a, SparseMatrix) else np.asarray(a) for a in self.arrays)
         return tuple(a[start : start + size] for a in whole)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return (self[client] for client in range(len(self)))
 
     def __repr__(self) -> str:
         if checks.is_traced(self.client_sizes):

@@ -268,7 +268,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
         r"^FederatedData.from_clients: clients must be a list with one \(X, y\) per client",
     ),
     "one_array_instead_of_a_list_of_clients": (
-        lambda: FederatedData.from_clients(X),
+        lambda: FederatedData.from_clients(X),  # pyright: ignore[reportArgumentType]
         r"clients must be a list with one \(X, y\) per client, got one array of shape \(3, 2\)$",
     ),
     "groups_that_are_missing": (

@@ -300,6 +300,6 @@ def test_a_method_made_for_another_number_of_local_steps_is_told():
     method = fl.methods.FedAc.one(step_size=0.05, strong_convexity=0.1, local_steps=99)
     with pytest.warns(UserWarning, match=r"FedAc\.one was made for local_steps=99, and the run takes 2: gamma is"):
         fl.simulate(federation(), method, rounds=1, local_steps=2)
-    for fine in ({"local_steps": 99}, {"local_steps": [2, 3, *[1] * (len(SIZES) - 2)]}):  # a warning is an error here
-        fl.simulate(federation(), method, rounds=1, **fine)
+    for fine in (99, [2, 3, *[1] * (len(SIZES) - 2)]):  # a warning is an error here
+        fl.simulate(federation(), method, rounds=1, local_steps=fine)
     fl.simulate(federation(), fl.methods.FedAc.vanilla(step_size=0.05, strong_convexity=0.1), rounds=1, local_steps=2)

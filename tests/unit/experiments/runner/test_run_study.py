@@ -319,7 +319,8 @@ def test_show_prints_the_settings_of_an_experiment_at_both_scales():
     said = CliRunner().invoke(app, ["show", "lasso-1"], env={"COLUMNS": "200"})
     assert said.exit_code == 0, said.output
     rows = {line.split()[0]: line.split()[1:] for line in said.output.splitlines() if line.strip()}
-    assert rows["rounds"] == [str(load("lasso-1", scale).rounds) for scale in ("quick", "paper")]
+    both = [load("lasso-1", scale).model_dump() for scale in ("quick", "paper")]
+    assert rows["rounds"] == [str(settings["rounds"]) for settings in both]
     assert rows["score.rule"] == ["mean", "mean"]
     assert rows["setting"] == ["quick", "paper"]
 
