@@ -112,7 +112,9 @@ def fitting_coordinates(problem: LinearProblem, moments: FeatureMoments, psi: Re
     if not psi_of["weights"].is_separable():
         curvature = np.asarray(np.mean(curvature))
     weights = _power_of_two(curvature)
-    scales = {"weights": weights.reshape(weights.shape + (1,) * (np.ndim(x["weights"]) - weights.ndim))}
+    if weights.ndim > 0:  # one number stays one: regularisers that couple weights take a step of no axes
+        weights = weights.reshape(weights.shape + (1,) * (np.ndim(x["weights"]) - weights.ndim))
+    scales = {"weights": weights}
     if "intercept" in x:
         scales["intercept"] = _power_of_two(np.asarray(problem.score_loss.diagonal_bound))
     return Coordinates(jax.tree.map(jnp.asarray, scales), None if center is None else jnp.asarray(center))

@@ -30,7 +30,7 @@ def hold(message: Message, context: Context, answer: ClientAppCallable) -> Messa
 
 
 def poison(message: Message, context: Context, answer: ClientAppCallable) -> Message:
-    """FedDualAvg: answer with nan in the rounds that `poison` lists."""
+    """FedDualAvg with full gradients: answer with nan in the rounds that `poison` lists."""
     reply = answer(message, context)
     if str(_round_of_fed_dual_avg(message)) in str(context.node_config.get("poison", "")).split(","):
         arrays = reply.content.array_records[records.ARRAYS]
@@ -40,7 +40,8 @@ def poison(message: Message, context: Context, answer: ClientAppCallable) -> Mes
 
 def _round_of_fed_dual_avg(message: Message) -> int | None:
     config = records.only_config(message.content)
-    return int(config["settings.round"]) if config.get("method") == "FedDualAvg" else None
+    held = config.get("method") == "FedDualAvg" and "settings.batch_size" not in config
+    return int(config["settings.round"]) if held else None
 
 
 app = client_app(problem_for_node, mods=[hold, poison], policy=Policy.open())

@@ -321,7 +321,7 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("name", [n if n == "group" else pytest.param(n, marks=THOROUGH) for n in NORMS])
+@pytest.mark.parametrize("name", [n if n in ("group", "linf") else pytest.param(n, marks=THOROUGH) for n in NORMS])
 def test_zero_strength_is_where_weights_appear(name):
     limit = zero_strength(squares(), NORMS[name])
     assert limit > 0

