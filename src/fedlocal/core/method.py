@@ -87,9 +87,6 @@ class LocalMethod(eqx.Module, Generic[Server, Client, Message, Memory]):
     def check_start(self, x0: Params) -> None:
         """Raise a ValueError that says what is wrong with a starting point; every point is right by default."""
 
-    def check_steps(self, local_steps: int) -> None:
-        """Warn if the method was made for another number of local steps than those of the run; nothing by default."""
-
     def broadcast(self, server: Server) -> Server:
         """What of the server state goes down the wire: the `server` of `start` and `finish`. All of it by default."""
         return server

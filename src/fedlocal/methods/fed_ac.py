@@ -1,6 +1,5 @@
 """FedAc: clients take accelerated steps, the server averages both of their sequences."""
 
-import warnings
 from typing import Literal, NamedTuple, get_args
 
 import equinox as eqx
@@ -157,11 +156,6 @@ class FedAc(AcceleratedLocalMethod):
     def vanilla(cls, *, step_size: Scalar, strong_convexity: Scalar) -> "FedAc":
         """Direct acceleration, without the trade of speed for stability: gamma = sqrt(eta / mu), then as FedAc-I."""
         return cls(step_size, strong_convexity, variant="vanilla")
-
-    def check_steps(self, local_steps: int) -> None:
-        if self.local_steps is not None and not checks.is_traced(self.local_steps) and self.local_steps != local_steps:
-            made = f"FedAc.{self.variant} was made for local_steps={self.local_steps}, and the run takes {local_steps}"
-            warnings.warn(f"{made}: gamma is that of another run; give both the same number", UserWarning, stacklevel=4)
 
     @property
     def eta(self) -> Scalar:

@@ -69,8 +69,6 @@ class Run:
         x0 = _starting_point(owner, problem, x0, sampling.seed)
         check_method(method, x0, owner)
         method.check_start(x0)
-        if plan.equal_steps:
-            method.check_steps(plan.most_steps)
         recorder = Recorder.make(owner, problem, method, plan, metrics, x0)
         configuration = {
             "method": str(method),

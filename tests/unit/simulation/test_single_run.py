@@ -294,12 +294,3 @@ def test_a_loss_is_compiled_anew_when_what_it_reads_changes(tmp_path: Path, monk
     first = fl.simulate(closed, method, rounds=1, local_steps=1, x0=np.zeros(1)).x[0]
     strength = 2.0
     assert fl.simulate(closed, method, rounds=1, local_steps=1, x0=np.zeros(1)).x[0] == pytest.approx(2 * first)
-
-
-def test_a_method_made_for_another_number_of_local_steps_is_told():
-    method = fl.methods.FedAc.one(step_size=0.05, strong_convexity=0.1, local_steps=99)
-    with pytest.warns(UserWarning, match=r"FedAc\.one was made for local_steps=99, and the run takes 2: gamma is"):
-        fl.simulate(federation(), method, rounds=1, local_steps=2)
-    for fine in (99, [2, 3, *[1] * (len(SIZES) - 2)]):  # a warning is an error here
-        fl.simulate(federation(), method, rounds=1, local_steps=fine)
-    fl.simulate(federation(), fl.methods.FedAc.vanilla(step_size=0.05, strong_convexity=0.1), rounds=1, local_steps=2)

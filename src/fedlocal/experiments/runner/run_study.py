@@ -64,11 +64,12 @@ def run(
         store.write_csv("results.csv", outcome.results)
     for figure, draw in outcome.figures.items():
         draw(store.directory / f"{figure}.png")
+    counted = scale if settings.claims_need_scale else "paper"  # the scale that verdicts are given at
     report = {
         "notes": outcome.notes,
         "numbers": dict(outcome.numbers),
         "figures": list(outcome.figures),
-        "verdicts": [asdict(verdict.at_scale(scale)) for verdict in outcome.verdicts],
+        "verdicts": [asdict(verdict.at_scale(counted)) for verdict in outcome.verdicts],
     }
     store.write_json(FINISHED, report)  # last: its presence marks the run as finished
     show(store.directory, console)

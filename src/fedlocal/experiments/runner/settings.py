@@ -1,7 +1,7 @@
 """Settings that several kinds of studies share. Unknown keys are errors, so a misspelt override is refused."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
@@ -69,6 +69,9 @@ class Claim(StrictModel):
 class StudySettings(StrictModel):
     """Settings that every experiment has."""
 
+    # whether its claims are about runs as long as the text's, so that a small one which does not show them says nothing
+    claims_need_scale: ClassVar[bool] = False
+
     kind: str  # one of `studies.KINDS`, which selects the class of the settings
     name: str
     title: str
@@ -85,6 +88,8 @@ class StudySettings(StrictModel):
 
 class TunedStudySettings(StudySettings):
     """The runs, the rule that chooses the best pair, and what is shown."""
+
+    claims_need_scale = True
 
     methods: Annotated[list[CompositeLabel], Field(min_length=1)]
     grid: StepSizeGrid

@@ -373,6 +373,7 @@ def test_a_box_does_not_hide_that_a_run_diverged(cells: int):
     pd.testing.assert_frame_equal(fused.cells, generic.cells)
 
 
+@quiet
 def test_weights_whose_squares_overflow_are_not_a_divergence():
     check(problem(intercept=False), FedAvg(1e200), rounds=2, local_steps=2, batch_size=1)
 

@@ -97,6 +97,8 @@ class SpeedupClaim(StrictModel):
 class SpeedupSettings(StudySettings):
     """Suboptimality against numbers of clients and of local steps, with the same gradients for every client."""
 
+    claims_need_scale = True
+
     data: LogisticData
     l2: PositiveFloat  # lambda, which is also the mu of accelerated methods
     methods: Annotated[list[SmoothLabel], Field(min_length=1)]
