@@ -17,7 +17,7 @@ from fedlocal.util import moved
 from fedlocal.util.provenance import version
 
 if TYPE_CHECKING:
-    from fedlocal import data, estimators, methods, metrics, mirrors, problems, regularizers, solvers, theory
+    from fedlocal import data, estimators, methods, metrics, mirrors, problems, regularizers, samplers, solvers, theory
     from fedlocal.core import LocalMethod, MirrorMap, Regularizer, Round
     from fedlocal.data.federated_data import FederatedData
     from fedlocal.methods.contract import check_method
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fedlocal.simulation.result import DivergenceWarning, Result
     from fedlocal.simulation.shadow import Shadow
     from fedlocal.simulation.single_run import simulate
+    from fedlocal.simulation.sweeps.comparison import compare
     from fedlocal.simulation.sweeps.grid_run import sweep
     from fedlocal.simulation.sweeps.result import SweepResult
     from fedlocal.solvers.certificates import Certificate, certificate
@@ -63,6 +64,7 @@ __all__ = [
     "advise",
     "certificate",
     "check_method",
+    "compare",
     "data",
     "estimators",
     "loop",
@@ -71,6 +73,7 @@ __all__ = [
     "mirrors",
     "problems",
     "regularizers",
+    "samplers",
     "simulate",
     "solvers",
     "sweep",
@@ -84,6 +87,7 @@ MODULES = {  # of the names that are not parts of the library
     "fedlocal.simulation.plain_loop": ("loop",),
     "fedlocal.simulation.result": ("DivergenceWarning", "Result"),
     "fedlocal.simulation.single_run": ("simulate",),
+    "fedlocal.simulation.sweeps.comparison": ("compare",),
     "fedlocal.simulation.sweeps.grid_run": ("sweep",),
     "fedlocal.simulation.sweeps.result": ("SweepResult",),
     "fedlocal.simulation.averages": (

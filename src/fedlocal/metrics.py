@@ -50,6 +50,7 @@ class Evaluation:
     discrepancy: dict[str, float]
     server: Server = None  # the method's server state, as NumPy arrays
     round: int = 0  # rounds done
+    plan: Any = None  # who took part: the `Plan` of the run
 
 
 class Metric(ABC):

@@ -11,7 +11,7 @@ LAYERS = [
     {"util"},
     {"core"},
     {"losses", "regularizers", "mirrors", "data"},
-    {"problems", "methods"},
+    {"problems", "methods", "samplers"},
     {"report", "metrics", "simulation", "solvers"},
     {"theory"},
     {"estimators", "experiments", "flower"},

@@ -16,13 +16,18 @@ class Batch(NamedTuple):
     client: jax.Array  # index of the client
     rows: jax.Array | None  # (B,) rows of the data, for problems with data
     weights: jax.Array | None  # (B,) weights that sum to one; None means 1/B each
-    keys: jax.Array | None  # (B,) random keys, for problems whose noise is not in data
+    keys: jax.Array | None  # (B,) random keys, for problems whose noise is not in data, or not in data alone
 
 
 class AbstractProblem(eqx.Module):
     """F(x) = sum_m p_m F_m(x): client losses with exact and stochastic gradients."""
 
     num_clients: eqx.AbstractVar[int]
+
+    @property
+    def random_losses(self) -> bool:
+        """True if stochastic gradients of a minibatch take random keys besides its rows."""
+        return False
 
     @abstractmethod
     def init(self, key: jax.Array) -> Params:

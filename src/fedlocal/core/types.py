@@ -1,9 +1,10 @@
 """The words that all parts share: parameters, scalars, and what travels between clients and server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import equinox as eqx
+import numpy as np
 
 Params: TypeAlias = Any  # a pytree of arrays: the point x, or anything of its shape (gradients, dual points)
 Scalar: TypeAlias = Any  # a number, or an array of shape (), or a traced value
@@ -13,8 +14,9 @@ Message: TypeAlias = Any  # what a client sends: a change of what it received, o
 Memory: TypeAlias = Any  # what a client keeps between rounds; () for most methods
 NoMemory: TypeAlias = tuple[()]  # of methods whose clients keep nothing
 GradFn: TypeAlias = Callable[[Params], Params]
-Weights: TypeAlias = Literal["uniform", "examples"]  # of clients in a mean: all alike, or by number of examples
-WEIGHTS: tuple[str, ...] = get_args(Weights)
+WeightsName: TypeAlias = Literal["uniform", "examples"]  # of clients in a mean: all alike, or by number of examples
+WEIGHTS: tuple[str, ...] = get_args(WeightsName)
+Weights: TypeAlias = WeightsName | Sequence[float] | np.ndarray  # or a number above 0 for each client
 
 
 def static(**kwargs: Any) -> Any:

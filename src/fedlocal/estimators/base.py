@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fedlocal.core import Regularizer, Separable
-from fedlocal.core.types import WEIGHTS, Weights
+from fedlocal.core.types import WEIGHTS, WeightsName
 from fedlocal.data.moments import UnitError
 from fedlocal.losses import ScoreLoss
 from fedlocal.methods.table import method_row
@@ -44,7 +44,7 @@ class FederatedModel(BaseEstimator, ABC):
     """A linear model over sites; concrete ones say which loss and which penalty."""
 
     fit_intercept: bool = True  # never penalised
-    weights: Weights = "examples"  # "examples": every example counts alike, the pooled fit; "uniform": every site
+    weights: WeightsName = "examples"  # "examples": every example counts alike, the pooled fit; "uniform": every site
     standardize: bool = False  # columns by means and variances over all sites; dense ones are centred, too
     method: str = NEWTON  # or a local method, which comes first: "fed_dual_avg", "fed_mid", "fed_avg", "fed_ac_one"
     local_steps: int = 10  # full local gradients in a round of the local method

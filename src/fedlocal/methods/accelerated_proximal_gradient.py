@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import optax
 
 from fedlocal.core import NoMemory, Params, Regularizer, Round, Scalar
+from fedlocal.core.schedule import checked_step_size
 from fedlocal.methods.minibatch_sgd import GradientMethod, GradientSum
 from fedlocal.regularizers import Zero
 from fedlocal.util import checks
@@ -51,7 +52,7 @@ class AcceleratedProximalGradient(GradientMethod[ExtrapolatedState]):
 
     def __init__(self, step_size: Scalar, regularizer: Regularizer = Zero()):  # noqa: B008  (frozen)
         owner = "AcceleratedProximalGradient"
-        self.step_size = checks.number(owner, "step_size", step_size, above=0)
+        self.step_size = checked_step_size(owner, "step_size", step_size)
         self.regularizer = checks.instance(owner, "regularizer", regularizer, Regularizer)
 
     def init(self, x0: Params) -> ExtrapolatedState:

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from fedlocal.core import Acceleration, Affine, GradFn, LocalMethod, NoMemory, Params, Round, Scalar, static
+from fedlocal.core.schedule import checked_step_size, has_schedule
 from fedlocal.util import checks
 
 
@@ -134,13 +135,14 @@ class FedAc(AcceleratedLocalMethod):
     ):
         self.variant = checks.choice("FedAc", "variant", variant, get_args(Variant))
         owner = f"FedAc.{variant}"
-        self.step_size = checks.number(owner, "step_size", step_size, above=0)
+        self.step_size = checked_step_size(owner, "step_size", step_size)
         self.strong_convexity = checks.number(owner, "strong_convexity", strong_convexity, above=0)
         self.local_steps = None if variant == "vanilla" else local_steps
         if variant != "vanilla" and not checks.is_traced(local_steps):
             self.local_steps = checks.whole(owner, "local_steps", local_steps)
-        eta, mu = self.step_size, self.strong_convexity
-        check_coupling(owner, 1 / (self.gamma * mu), eta, mu, strict=variant == "two")
+        if not has_schedule(self):  # else it is checked when a run knows its rounds
+            eta, mu = self.step_size, self.strong_convexity
+            check_coupling(owner, 1 / (self.gamma * mu), eta, mu, strict=variant == "two")
 
     @classmethod
     def one(cls, *, step_size: Scalar, strong_convexity: Scalar, local_steps: int) -> "FedAc":
@@ -210,8 +212,8 @@ class GeneralFedAc(AcceleratedLocalMethod):
     def __init__(self, *, alpha: Scalar, beta: Scalar, eta: Scalar, gamma: Scalar):
         self.alpha = checks.number("GeneralFedAc", "alpha", alpha, at_least=1)
         self.beta = checks.number("GeneralFedAc", "beta", beta, at_least=1)
-        self.eta = checks.number("GeneralFedAc", "eta", eta, above=0)
-        self.gamma = checks.number("GeneralFedAc", "gamma", gamma, above=0)
+        self.eta = checked_step_size("GeneralFedAc", "eta", eta)
+        self.gamma = checked_step_size("GeneralFedAc", "gamma", gamma)
 
 
 def check_coupling(owner: str, alpha: Scalar, eta: Scalar, mu: Scalar, strict: bool = False) -> None:

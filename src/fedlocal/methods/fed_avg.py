@@ -6,6 +6,7 @@ import jax
 import optax
 
 from fedlocal.core import Affine, GradFn, LocalMethod, NoMemory, Params, Round, Scalar, static
+from fedlocal.core.schedule import checked_step_size
 from fedlocal.util import checks
 
 
@@ -54,11 +55,11 @@ class FedAvg(LocalMethod[AvgState, Params, Params, NoMemory]):
             raise ValueError(f"FedAvg: {advice}")
         if server_optimizer is not None:
             checks.instance("FedAvg", "server_optimizer", server_optimizer, optax.GradientTransformation)
-        self.client_step_size = checks.number("FedAvg", "client_step_size", client_step_size, above=0)
+        self.client_step_size = checked_step_size("FedAvg", "client_step_size", client_step_size)
         self.server_optimizer, self.server_step_size = server_optimizer, None
         if server_optimizer is None:
             server_step_size = 1.0 if server_step_size is None else server_step_size
-            self.server_step_size = checks.number("FedAvg", "server_step_size", server_step_size, above=0)
+            self.server_step_size = checked_step_size("FedAvg", "server_step_size", server_step_size)
 
     def init(self, x0: Params) -> AvgState:
         return AvgState(x0, () if self.server_optimizer is None else self.server_optimizer.init(x0))

@@ -6,6 +6,7 @@ import jax
 import optax
 
 from fedlocal.core import GradFn, LocalMethod, NoMemory, Params, Round, Scalar
+from fedlocal.core.schedule import checked_step_size
 from fedlocal.util import checks
 
 
@@ -42,9 +43,9 @@ class FedProx(LocalMethod[Params, PulledClient, Params, NoMemory]):
     server_step_size: Scalar
 
     def __init__(self, client_step_size: Scalar, proximity: Scalar, server_step_size: Scalar = 1.0):
-        self.client_step_size = checks.number("FedProx", "client_step_size", client_step_size, above=0)
+        self.client_step_size = checked_step_size("FedProx", "client_step_size", client_step_size)
         self.proximity = checks.number("FedProx", "proximity", proximity, at_least=0)
-        self.server_step_size = checks.number("FedProx", "server_step_size", server_step_size, above=0)
+        self.server_step_size = checked_step_size("FedProx", "server_step_size", server_step_size)
 
     def init(self, x0: Params) -> Params:
         return x0

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 
 from fedlocal.core import Affine, NoMemory, Params, Round, Scalar
+from fedlocal.core.schedule import checked_step_size, has_schedule
 from fedlocal.methods import fed_ac
 from fedlocal.methods.fed_ac import AcState, Coupling, middle_point
 from fedlocal.methods.minibatch_sgd import GradientMethod, GradientSum, gradient_sum_affine
@@ -56,9 +57,10 @@ class MinibatchAcSGD(AcceleratedGradientMethod):
     strong_convexity: Scalar
 
     def __init__(self, step_size: Scalar, strong_convexity: Scalar):
-        self.step_size = checks.number("MinibatchAcSGD", "step_size", step_size, above=0)
+        self.step_size = checked_step_size("MinibatchAcSGD", "step_size", step_size)
         self.strong_convexity = checks.number("MinibatchAcSGD", "strong_convexity", strong_convexity, above=0)
-        fed_ac.check_coupling("MinibatchAcSGD", self.coupling().alpha, self.step_size, self.strong_convexity)
+        if not has_schedule(self):  # else it is checked when a run knows its rounds
+            fed_ac.check_coupling("MinibatchAcSGD", self.coupling().alpha, self.step_size, self.strong_convexity)
 
     def coupling(self) -> Coupling:
         return Coupling.from_gamma((self.step_size / self.strong_convexity) ** 0.5, self.strong_convexity)

@@ -8,7 +8,7 @@ import optax
 
 from fedlocal.core import Affine, GradFn, LocalMethod, NoMemory, Params, Round, Scalar
 from fedlocal.core.method import Server
-from fedlocal.util import checks
+from fedlocal.core.schedule import checked_step_size
 
 
 class GradientSum(NamedTuple):
@@ -58,7 +58,7 @@ class MinibatchSGD(GradientMethod[Params]):
     step_size: Scalar
 
     def __init__(self, step_size: Scalar):
-        self.step_size = checks.number("MinibatchSGD", "step_size", step_size, above=0)
+        self.step_size = checked_step_size("MinibatchSGD", "step_size", step_size)
 
     def init(self, x0: Params) -> Params:
         return x0

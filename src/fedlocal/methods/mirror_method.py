@@ -2,6 +2,7 @@
 
 from fedlocal.core import Affine, LocalMethod, MirrorMap, Params, Proximal, Regularizer, Scalar, static
 from fedlocal.core.method import Client, Memory, Message, Server
+from fedlocal.core.schedule import checked_step_size
 from fedlocal.mirrors import Euclidean
 from fedlocal.regularizers import Zero
 from fedlocal.util import checks
@@ -25,8 +26,8 @@ class MirrorMethod(LocalMethod[Server, Client, Message, Memory]):
         prox_on_clients: bool = True,
     ):
         owner = type(self).__name__
-        self.client_step_size = checks.number(owner, "client_step_size", client_step_size, above=0)
-        self.server_step_size = checks.number(owner, "server_step_size", server_step_size, above=0)
+        self.client_step_size = checked_step_size(owner, "client_step_size", client_step_size)
+        self.server_step_size = checked_step_size(owner, "server_step_size", server_step_size)
         self.regularizer = checks.instance(owner, "regularizer", regularizer, Regularizer)
         self.mirror_map = checks.instance(owner, "mirror_map", mirror_map, MirrorMap)
         self.prox_on_clients = bool(prox_on_clients)

@@ -3,6 +3,7 @@
 import optax
 
 from fedlocal.core import MirrorMap, NoMemory, Params, Regularizer, Round, Scalar
+from fedlocal.core.schedule import checked_step_size
 from fedlocal.methods.minibatch_sgd import GradientMethod, GradientSum
 from fedlocal.mirrors import Euclidean
 from fedlocal.regularizers import Zero
@@ -42,7 +43,7 @@ class ProximalGradient(GradientMethod[Params]):
         regularizer: Regularizer = Zero(),  # noqa: B008  (frozen)
         mirror_map: MirrorMap = Euclidean(),  # noqa: B008
     ):
-        self.step_size = checks.number("ProximalGradient", "step_size", step_size, above=0)
+        self.step_size = checked_step_size("ProximalGradient", "step_size", step_size)
         self.regularizer = checks.instance("ProximalGradient", "regularizer", regularizer, Regularizer)
         self.mirror_map = checks.instance("ProximalGradient", "mirror_map", mirror_map, MirrorMap)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedlocal.core import GradFn, LocalMethod, Params, Round, Scalar
-from fedlocal.util import checks
+from fedlocal.core.schedule import checked_step_size
 
 
 class ControlledState(NamedTuple):
@@ -50,8 +50,8 @@ class Scaffold(LocalMethod[ControlledState, ControlledClient, ControlledState, P
     server_step_size: Scalar
 
     def __init__(self, client_step_size: Scalar, server_step_size: Scalar = 1.0):
-        self.client_step_size = checks.number("Scaffold", "client_step_size", client_step_size, above=0)
-        self.server_step_size = checks.number("Scaffold", "server_step_size", server_step_size, above=0)
+        self.client_step_size = checked_step_size("Scaffold", "client_step_size", client_step_size)
+        self.server_step_size = checked_step_size("Scaffold", "server_step_size", server_step_size)
 
     def init(self, x0: Params) -> ControlledState:
         return ControlledState(x0, optax.tree.zeros_like(x0))

@@ -3,6 +3,7 @@
 import optax
 
 from fedlocal.core import GradFn, LocalMethod, NoMemory, Params, Regularizer, Round, Scalar
+from fedlocal.core.schedule import checked_step_size
 from fedlocal.util import checks
 
 
@@ -32,8 +33,8 @@ class SubgradientFedAvg(LocalMethod[Params, Params, Params, NoMemory]):
     server_step_size: Scalar
 
     def __init__(self, client_step_size: Scalar, regularizer: Regularizer, server_step_size: Scalar = 1.0):
-        self.client_step_size = checks.number("SubgradientFedAvg", "client_step_size", client_step_size, above=0)
-        self.server_step_size = checks.number("SubgradientFedAvg", "server_step_size", server_step_size, above=0)
+        self.client_step_size = checked_step_size("SubgradientFedAvg", "client_step_size", client_step_size)
+        self.server_step_size = checked_step_size("SubgradientFedAvg", "server_step_size", server_step_size)
         self.regularizer = checks.instance("SubgradientFedAvg", "regularizer", regularizer, Regularizer)
 
     def init(self, x0: Params) -> Params:

@@ -1,6 +1,8 @@
 """Problem: any differentiable loss of one example."""
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +25,9 @@ class Problem(DataProblem):
 
     Args:
         loss_fn: the loss of one example, e.g. `loss_fn(params, features, target)`; parameters are any pytree. Values that it
-            reads from around it (globals of its module, its closure) are those at the time of each call of the library.
+            reads from around it (globals of its module, its closure) are those at the time of each call of the library. A loss
+            that is random itself, e.g. by dropout, has an argument `key`: local steps give it a random key of their own for
+            each example, and evaluations, exact gradients and solvers give it None, for which it must not be random.
         data: the examples of the clients.
         init_fn: the starting point as a function of a key; None: give `x0` to the engine.
 
@@ -51,6 +55,10 @@ class Problem(DataProblem):
             raise TypeError(f"Problem: data must be FederatedData, got {type(data).__name__}")
         self.loss_fn, self.data, self.init_fn, self.version = loss_fn, data, init_fn, fingerprint(loss_fn)
 
+    @property
+    def random_losses(self) -> bool:
+        return _takes_key(self.loss_fn)
+
     def current(self) -> "Problem":
         return self if fingerprint(self.loss_fn) == self.version else Problem(self.loss_fn, self.data, self.init_fn)
 
@@ -65,16 +73,32 @@ class Problem(DataProblem):
         given = ", ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in examples)
         begin = f"{owner}: the loss {name}(x0, one example: {given})"
         try:
-            value = jax.eval_shape(self.loss_fn, x, *examples)
+            values = [jax.eval_shape(partial(self.loss_fn, **given), x, *examples) for given in self._keys()]
         except Exception as error:  # whatever a user's function raises
             said = next((text for kind, text in REASONS.items() if isinstance(error, kind)), None)
             said = said or f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
             raise ValueError(f"{begin} failed: {said}") from error
-        leaves = jax.tree.leaves(value)
-        if len(leaves) != 1 or leaves[0] is not value:
-            raise TypeError(f"{begin} must return one number, got {type(value).__name__}")
-        if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
-            raise ValueError(f"{begin} must return one number, got {value.dtype} of shape {value.shape}")
+        for value in values:
+            leaves = jax.tree.leaves(value)
+            if len(leaves) != 1 or leaves[0] is not value:
+                raise TypeError(f"{begin} must return one number, got {type(value).__name__}")
+            if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+                raise ValueError(f"{begin} must return one number, got {value.dtype} of shape {value.shape}")
 
-    def losses(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
-        return jax.vmap(self.loss_fn, in_axes=(None, *(0 for _ in examples)))(x, *map(dense, examples))
+    def losses(self, x: Params, examples: tuple[Any, ...], keys: jax.Array | None = None) -> jax.Array:
+        if not self.random_losses:
+            return jax.vmap(self.loss_fn, in_axes=(None, *(0 for _ in examples)))(x, *map(dense, examples))
+        each = lambda key, *example: self.loss_fn(x, *example, key=key)  # noqa: E731
+        in_axes = (None if keys is None else 0, *(0 for _ in examples))
+        return jax.vmap(each, in_axes=in_axes)(keys, *map(dense, examples))
+
+    def _keys(self) -> list[dict[str, Any]]:
+        """The keys that the loss is given: none; or None in evaluations, and a random one in local steps."""
+        return [{"key": None}, {"key": jax.random.key(0)}] if self.random_losses else [{}]
+
+
+def _takes_key(function: Callable[..., Any]) -> bool:
+    try:
+        return "key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False

@@ -46,8 +46,10 @@ class DataProblem(AbstractProblem):
         assert batch.rows is not None
         examples = self.data.take(batch.rows)
 
+        keys = {} if batch.keys is None else {"keys": batch.keys}
+
         def objective(x: Params) -> jax.Array:
-            losses = self.losses(x, examples)
+            losses = self.losses(x, examples, **keys)
             mean = jnp.mean(losses) if batch.weights is None else jnp.sum(batch.weights * losses)
             return mean + self.penalty(x)
 

@@ -115,7 +115,9 @@ def smooth_part_of(problem: AbstractProblem, client_weights: np.ndarray, federat
 
 
 def client_weights(owner: str, problem: AbstractProblem, weights: Weights) -> np.ndarray:
-    """(M,) weights p of the clients by name: uniform, or by their numbers of examples."""
+    """(M,) weights p of the clients, with sum 1: given one by one, uniform, or by their numbers of examples."""
+    if not isinstance(weights, str):
+        return _given_weights(owner, weights, problem.num_clients)
     checks.choice(owner, "weights", weights, WEIGHTS)
     if weights == "uniform":
         return np.full(problem.num_clients, 1 / problem.num_clients)
@@ -123,6 +125,21 @@ def client_weights(owner: str, problem: AbstractProblem, weights: Weights) -> np
     if sizes is None:
         raise ValueError(f"{owner}: weights='examples' needs examples; {name} has none, use 'uniform'")
     return sizes / sizes.sum()
+
+
+def _given_weights(owner: str, weights: Any, clients: int) -> np.ndarray:
+    """Weights as a user gave them, checked, with sum 1."""
+    wanted = f"{owner}: weights must be 'uniform', 'examples' or a number > 0 for each of the {clients} clients"
+    try:
+        given = np.asarray(weights, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{wanted}, got {weights!r}") from None
+    if given.shape != (clients,):
+        raise ValueError(f"{wanted}, got {weights!r}" if given.ndim == 0 else f"{wanted}, got shape {given.shape}")
+    wrong = given[~(np.isfinite(given) & (given > 0))]
+    if len(wrong):
+        raise ValueError(f"{wanted}, got {wrong[0]:g}")
+    return given / given.sum()
 
 
 def point(owner: str, name: str, problem: AbstractProblem, x: Params) -> Params:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedlocal.core import AbstractProblem, Client, LocalMethod
+from fedlocal.core.schedule import at_round
 from fedlocal.simulation.plan import Plan
 
 Step = Callable[[Any, Any], Any]  # (k, client state) -> client state
@@ -68,6 +69,7 @@ def client_round(
 
     `iterate` takes the local steps and chooses the states to return: `last_state`, `all_states`, or another function.
     """
+    method = at_round(method, number)
     state, draws = begin(method, plan, sent, memory, client, number)
     steps = plan.most_steps if plan.equal_steps else plan.steps[client]
     last, states = iterate(partial(step, problem, method, plan, client, draws), state, steps)

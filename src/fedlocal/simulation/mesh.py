@@ -70,7 +70,13 @@ class OnMesh:
 
 
 def spread_out(
-    mesh: Mesh, run: Callable[..., Any], shared: tuple[Any, ...], cohort: jax.Array, weights: jax.Array, outside: int
+    mesh: Mesh,
+    run: Callable[..., Any],
+    shared: tuple[Any, ...],
+    cohort: jax.Array,
+    places: jax.Array,
+    weights: jax.Array,
+    outside: int,
 ) -> Any:
     """Call `run(shared, clients, places, weights, axis)` on every device, each with an equal part of the cohort.
 
@@ -79,7 +85,7 @@ def spread_out(
     (axis,) = mesh.axis_names
     missing = -len(cohort) % mesh.size
     clients = jnp.pad(cohort, (0, missing), mode="edge")
-    places = jnp.pad(cohort, (0, missing), constant_values=outside)
+    places = jnp.pad(places, (0, missing), constant_values=outside)
     whole, part = PartitionSpec(), PartitionSpec(axis)
     specs: dict[str, Any] = {"in_specs": (whole, part, part, part), "out_specs": whole}
     # with check_vma, every method would have to say which of its constants differ between devices

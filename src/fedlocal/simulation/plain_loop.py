@@ -13,8 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Client, LocalMethod, Params, Round
+from fedlocal.core.schedule import at_round
 from fedlocal.core.types import Weights
 from fedlocal.metrics import losses_in_float64
+from fedlocal.samplers import AnySampler
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.clients import ClientRound, Step, client_round
 from fedlocal.simulation.discrepancy import message_fields, message_spread
@@ -41,6 +43,7 @@ def loop(
     clients_per_round: int | None = None,
     weights: Weights = "uniform",
     seed: int = 0,
+    sampler: AnySampler = "uniform",
     x0: Params | None = None,
     eval_every: int = 1,
     metrics: Sequence[MetricLike] = (),
@@ -52,7 +55,7 @@ def loop(
 
     Args:
         problem, method: as in `simulate`.
-        rounds, local_steps, local_epochs, batch_size, clients_per_round, weights, seed, x0: as in `simulate`.
+        rounds, local_steps, local_epochs, batch_size, clients_per_round, weights, seed, sampler, x0: as in `simulate`.
         eval_every, metrics, progress, average, shadow: as in `simulate`.
 
     >>> import fedlocal as fl
@@ -61,10 +64,10 @@ def loop(
     >>> round(float(result.x[0]), 4)
     0.75
     """
-    sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
+    sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed, sampler)
     asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average, shadow)
     run = Run.make("loop", problem, method, asked)
-    shadows = None if shadow is None else ShadowRecorder.make("loop", run.problem, run.method, run.plan, shadow)
+    shadows = None if shadow is None else ShadowRecorder.make("loop", run.problem, run.stepped, run.plan, shadow)
     engine = PlainEngine(run, shadows)
     first = RunProgress(run, engine, run.first_state())
     bar = ProgressBar(type(method).__name__, run.rounds, progress)
@@ -87,8 +90,10 @@ class PlainEngine:
 
     def advance(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
         """Run one round."""
-        run, method, plan, r = self.run, self.run.method, self.run.plan, done
-        cohort = plan.cohort(r)
+        run, plan, r = self.run, self.run.plan, done
+        method, cohort = at_round(run.method, r), plan.cohort(r)
+        if not len(cohort):
+            return state, 1
         p = np.asarray(plan.normalized_weights(jnp.asarray(cohort)))
         clients = self._clients(state, r)
         states, kept = [client.states for client in clients], [client.memory for client in clients]

@@ -76,7 +76,7 @@ class RunProgress:
             objective = loss + float(run.method.regularizer.value(x))
         spread = {name: float(value) for name, value in (self.state.discrepancy or {}).items()}
         server, weights = self.state.server, recorder.client_weights
-        return Evaluation(x, loss, objective, run.problem, run.method, weights, spread, server, self.done)
+        return Evaluation(x, loss, objective, run.problem, run.method, weights, spread, server, self.done, run.plan)
 
     def note(self) -> str:
         return f"objective {self.rows[-1]['objective']:.4g}"

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedlocal import metrics as metrics_module
 from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core.schedule import at_round
 from fedlocal.metrics import ClientDiscrepancy, Evaluation, Metric
 from fedlocal.simulation.discrepancy import first_message
 from fedlocal.simulation.plan import Plan
@@ -37,8 +38,8 @@ class Recorder:
     metrics: tuple[MetricLike, ...]
     client_weights: np.ndarray
     loss_weights: np.ndarray
-    numbers_up: int  # that all clients of a round send
-    numbers_down: int  # that they receive
+    numbers_up: int  # that a client sends in a round
+    numbers_down: int  # that it receives
 
     @classmethod
     def make(
@@ -52,9 +53,9 @@ class Recorder:
                 raise TypeError(f"{owner}: metrics holds the class {metric.__name__}; give {metric.__name__}(...)")
             if not isinstance(metric, Metric) and not callable(metric):
                 raise TypeError(f"{owner}: metrics must be metrics or functions of the parameters, got {metric!r}")
-        weights = plan.client_weights()
+        weights, method = plan.client_weights(), at_round(method, 0)
         sent = jax.eval_shape(lambda x: (first_message(method, x), method.broadcast(method.init(x))), x0)
-        up, down = (plan.clients_per_round * sum(a.size for a in jax.tree.leaves(part)) for part in sent)
+        up, down = (sum(a.size for a in jax.tree.leaves(part)) for part in sent)
         return cls(owner, problem, tuple(metrics), weights, problem.loss_weights(weights), up, down)
 
     @property
@@ -74,7 +75,8 @@ class Recorder:
                     raise ValueError(f"{self.owner}: {text}")
                 row |= measured
         for row, evaluation in zip(rows, evaluations, strict=True):
-            row["numbers_up"] = evaluation.round * self.numbers_up
-            row["numbers_down"] = evaluation.round * self.numbers_down
+            took_part = evaluation.plan.chosen.took_part(evaluation.round)
+            row["numbers_up"] = took_part * self.numbers_up
+            row["numbers_down"] = took_part * self.numbers_down
             row["seconds"] = stopwatch.seconds()
         return rows

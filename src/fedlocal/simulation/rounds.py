@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from fedlocal.core import AbstractProblem, Client, LocalMethod, Params, Round, Scalar, Server
+from fedlocal.core.schedule import at_round
 from fedlocal.simulation.averages import Average
 from fedlocal.simulation.clients import begin, step
 from fedlocal.simulation.discrepancy import message_fields, message_spread
@@ -55,6 +56,7 @@ def first_state(
     problem: AbstractProblem, method: LocalMethod, x0: Params, average: Average | None, discrepancy: bool
 ) -> RunState:
     """Return the state before round 0."""
+    method = at_round(method, 0)
     server, clients = method.init(x0), problem.num_clients
     memory = jax.tree.map(lambda a: jnp.broadcast_to(a, (clients, *jnp.shape(a))), method.init_memory(x0))
     running = None if average is None else Running(jax.tree.map(jnp.zeros_like, x0), jnp.zeros(()))
@@ -79,16 +81,23 @@ def cohort_of(plan: Plan, cohorts: Any, r: jax.Array) -> jax.Array:
 def run_round(
     inputs: RunInputs, state: RunState, cohort: jax.Array, r: jax.Array, mesh: Mesh | None = None
 ) -> RunState:
-    """Run round r with the clients in `cohort`, on the devices of a mesh if one is given."""
+    """Run round r with the clients in `cohort`, on the devices of a mesh if one is given; -1 stands for nobody."""
+    inputs = inputs._replace(method=at_round(inputs.method, r))
     method, plan, average = inputs.method, inputs.plan, inputs.average
     weights = plan.normalized_weights(cohort)
     shared = (inputs, state, method.broadcast(state.server), r)
+    present, places, took_part = cohort >= 0, cohort, len(cohort) / plan.num_clients
+    if plan.may_miss:
+        cohort, places = jnp.where(present, cohort, 0), jnp.where(present, cohort, plan.num_clients)
+        took_part = jnp.sum(present) / plan.num_clients
     if mesh is None:
-        clients = run_cohort(shared, cohort, cohort, weights)
+        clients = run_cohort(shared, cohort, places, weights)
     else:
-        clients = spread_out(mesh, run_cohort, shared, cohort, weights, plan.num_clients)
-    this = Round(r, len(cohort) / plan.num_clients)
-    server, running = method.update(state.server, clients.mean_message, this), clients.running
+        clients = spread_out(mesh, run_cohort, shared, cohort, places, weights, plan.num_clients)
+    server, running = method.update(state.server, clients.mean_message, Round(r, took_part)), clients.running
+    if plan.may_miss:  # a round of nobody changes nothing
+        old, new = (state.server, state.running), (server, running)
+        server, running = jax.tree.map(lambda old, new: jnp.where(jnp.any(present), new, old), old, new)
     if average is not None and running is not None and average.between_rounds:
         keep, gain = average.keep_and_gain(r, inputs.total_steps, jax.random.key(plan.seed))
         running = running.add(method.solution(server), keep, gain)

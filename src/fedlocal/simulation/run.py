@@ -11,9 +11,11 @@ import numpy as np
 import optax
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core.schedule import at_round, tabulated
 from fedlocal.methods.contract import check_method
 from fedlocal.metrics import Metric, metric_name
 from fedlocal.problems.smooth_part import check_shapes
+from fedlocal.samplers import Sampler
 from fedlocal.simulation.averages import Average, AverageName, average_named
 from fedlocal.simulation.driver import RunSchedule
 from fedlocal.simulation.plan import Plan, Sampling
@@ -43,6 +45,7 @@ class Run:
     owner: str  # the function that was called
     problem: AbstractProblem
     method: LocalMethod
+    stepped: LocalMethod  # the method with the numbers of all rounds in place of functions of the round
     plan: Plan
     average: Average | None
     x0: Params
@@ -61,14 +64,15 @@ class Run:
         problem = problem.current()
         rounds = checks.whole(owner, "rounds", rounds, at_least=0)
         eval_every = checks.whole(owner, "eval_every", eval_every)
-        plan = Plan.make(problem, sampling, owner)
+        plan = Plan.make(problem, sampling, owner, rounds)
         rule = average_named(owner, average)
         if rule is not None and not rule.between_rounds and not plan.equal_steps:
             needed = "the same number of local steps on every client; give local_steps=K or average='rounds'"
             raise ValueError(f"{owner}: average needs {needed}")
         x0 = _starting_point(owner, problem, x0, sampling.seed)
-        check_method(method, x0, owner)
+        check_method(at_round(method, 0) if isinstance(method, LocalMethod) else method, x0, owner)
         method.check_start(x0)
+        stepped = tabulated(owner, method, rounds, optax.tree.dtype(x0, "promote"))
         recorder = Recorder.make(owner, problem, method, plan, metrics, x0)
         configuration = {
             "method": str(method),
@@ -79,14 +83,16 @@ class Run:
             "metrics": [metric_name(metric) for metric in recorder.metrics],
             **{field.name: _plain(getattr(sampling, field.name)) for field in fields(sampling)},
         }
+        if sampling.sampler == "uniform":
+            del configuration["sampler"]
         frozen = MappingProxyType(configuration)
-        return cls(owner, problem, method, plan, rule, x0, recorder, shadow, rounds, eval_every, frozen)
+        return cls(owner, problem, method, stepped, plan, rule, x0, recorder, shadow, rounds, eval_every, frozen)
 
     @property
     def inputs(self) -> RunInputs:
         """What the rounds are computed from."""
         total = float(self.rounds * self.plan.most_steps)
-        return RunInputs(self.problem, self.method, self.plan, self.average, total)
+        return RunInputs(self.problem, self.stepped, self.plan, self.average, total)
 
     @property
     def schedule(self) -> RunSchedule:
@@ -114,6 +120,8 @@ class Run:
         }
         if self.shadow is not None:
             identity["shadow"] = fingerprint(self.shadow)
+        if "sampler" in identity:
+            identity["data of the sampler"] = fingerprint(self.plan.chosen.sampler)
         return identity if self.average is not None else {k: v for k, v in identity.items() if k != "rounds"}
 
 
@@ -152,5 +160,7 @@ def _floating(owner: str, a: Any) -> jax.Array:
 
 
 def _plain(value: Any) -> Any:
-    """Return NumPy's numbers and arrays as Python's, for JSON."""
+    """Return NumPy's numbers and arrays as Python's, and functions and objects as text, for JSON."""
+    if callable(value) or isinstance(value, Sampler):
+        return getattr(value, "__qualname__", type(value).__name__)
     return value.tolist() if isinstance(value, (np.generic, np.ndarray, jax.Array)) else value

@@ -17,6 +17,7 @@ import optax
 import pandas as pd
 
 from fedlocal.core import AbstractProblem, Acceleration, Client, LocalMethod, Params
+from fedlocal.core.schedule import at_round
 from fedlocal.problems.smooth_part import SmoothPart, check_shapes, smooth_part_of
 from fedlocal.simulation.clients import Iterate, Step, all_states, client_round
 from fedlocal.simulation.discrepancy import first_client, vector_fields
@@ -131,15 +132,18 @@ class ShadowRecorder:
 
     def _watch(self, r: int, state: RunState, iterate: Iterate) -> None:
         cohort = jnp.asarray(self.plan.cohort(r))
-        states = _states(self.problem, self.method, self.plan, state, cohort, r, iterate)
-        self.record(r, states, self.plan.mean_weights[cohort])
+        if len(cohort):
+            states = _states(self.problem, at_round(self.method, r), self.plan, state, cohort, r, iterate)
+            self.record(r, states, self.plan.normalized_weights(cohort))
 
     def record(self, r: int, states: Client, weights: Any) -> None:
         """Measure round r from the states (steps + 1, clients, ...) of its clients; the weights may have any sum."""
         states, weights = jax.tree.map(partial(np.asarray, dtype=np.float64), (states, weights))
         weights = weights / weights.sum()  # those of a mean in single precision add up to 1 + 3e-8
         with jax.enable_x64(True):
-            columns, points = jax.device_get(_measure(self.method, self.mean_loss, self.known, states, weights))
+            columns, points = jax.device_get(
+                _measure(at_round(self.method, r), self.mean_loss, self.known, states, weights)
+            )
         steps = len(columns["loss"])
         self.rounds[r] = {"round": np.full(steps, r), "step": np.arange(steps), **columns}
         if self.shadow.points and steps > 1:

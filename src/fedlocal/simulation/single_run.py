@@ -7,6 +7,7 @@ from jax.sharding import Mesh
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.core.types import Weights
+from fedlocal.samplers import AnySampler
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint
 from fedlocal.simulation.driver import Saver, drive, resume
@@ -32,6 +33,7 @@ def simulate(
     clients_per_round: int | None = None,
     weights: Weights = "uniform",
     seed: int = 0,
+    sampler: AnySampler = "uniform",
     x0: Params | None = None,
     eval_every: int = 1,
     metrics: Sequence[MetricLike] = (),
@@ -52,9 +54,12 @@ def simulate(
         local_steps: steps of a client in a round, each on a minibatch drawn with replacement; one number, or one per client.
         local_epochs: instead of `local_steps`: passes over the client's shuffled examples, the last minibatch may be short.
         batch_size: examples per step; None takes the full local gradient, which is deterministic.
-        clients_per_round: how many clients take part, drawn uniformly without replacement; None means all.
-        weights: "uniform" or "examples" (by number of examples): weights of the server's mean and of the loss.
+        clients_per_round: how many clients take part; None means all.
+        weights: "uniform", "examples" (by number of examples), or a number for each client: weights of the server's mean and of
+            the loss.
         seed: everything random is a function of this integer.
+        sampler: how the clients of a round are chosen: "uniform" draws without replacement; "by_weight", "round_robin", an
+            object of `fl.samplers` such as `Availability(trace)`, or a function of the round that returns their numbers.
         x0: starting point, a pytree; the problem's own when None.
         eval_every: evaluate after every so many rounds, before the first and after the last.
         metrics: what else to measure, see `fl.metrics`.
@@ -83,10 +88,10 @@ def simulate(
         >>> round(float(result.x[0]), 4)
         0.75
     """
-    sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
+    sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed, sampler)
     asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average, shadow)
     run = Run.make("simulate", problem, method, asked)
-    shadows = None if shadow is None else ShadowRecorder.make("simulate", run.problem, run.method, run.plan, shadow)
+    shadows = None if shadow is None else ShadowRecorder.make("simulate", run.problem, run.stepped, run.plan, shadow)
     if shadow is not None and shadow.points and checkpoint is not None:
         raise ValueError("simulate: a checkpoint keeps no shadow points; give Shadow(points=False) or checkpoint=None")
     if stop_when is not None and not callable(stop_when):

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
-from fedlocal.core.types import Weights
+from fedlocal.core.types import WeightsName
 from fedlocal.data.synthetic import Config
 from fedlocal.experiments.runner.methods import CompositeLabel
 
@@ -98,7 +98,7 @@ class TunedStudySettings(StudySettings):
     clients_per_round: PositiveInt
     batch_size: PositiveInt
     local_epochs: PositiveInt
-    weights: Weights
+    weights: WeightsName
     score: ScoreRule
     panels: list[Panel]
     columns: list[str]  # of the table

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedlocal.core import AbstractProblem, Params, Regularizer
-from fedlocal.core.types import Weights
+from fedlocal.core.types import WeightsName
 from fedlocal.experiments.runner.claims import TunedMethod, TunedResults
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.runner.methods import composite_method
@@ -35,7 +35,7 @@ class CompositeObjective(NamedTuple):
     regularizer: Regularizer
     metrics: Sequence[Metric]
 
-    def optimum(self, weights: Weights) -> tuple[dict[str, Any], Params]:
+    def optimum(self, weights: WeightsName) -> tuple[dict[str, Any], Params]:
         """Return the numbers of the centralised solution, which `optimum` marks in the figures, and the solution."""
         solution = centralized(self.problem, self.regularizer, weights=weights)
         kkt, gap = solution.certificate.kkt_residual, solution.certificate.duality_gap

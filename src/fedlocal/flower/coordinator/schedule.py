@@ -1,8 +1,9 @@
 """Schedule: who takes part in which round, and what each is to do. The same as a simulation's plan, without the data."""
 
 from dataclasses import dataclass
+from typing import cast
 
-from fedlocal.core.types import WEIGHTS, Weights
+from fedlocal.core.types import WEIGHTS, WeightsName
 from fedlocal.flower.messages.round_settings import RoundSettings
 from fedlocal.simulation.plan import COHORT_BLOCK, Sampling, cohort_table, local_work
 from fedlocal.util import checks
@@ -18,7 +19,7 @@ class Schedule:
     local_epochs: int | None
     batch_size: int | None
     clients_per_round: int
-    weights: Weights
+    weights: WeightsName
     seed: int
 
     @classmethod
@@ -34,7 +35,7 @@ class Schedule:
             local_epochs=epochs,
             batch_size=None if batch_size is None else checks.whole(owner, "batch_size", batch_size),
             clients_per_round=checks.whole(owner, "clients_per_round", per_round, at_most=sites),
-            weights=checks.choice(owner, "weights", sampling.weights, WEIGHTS),
+            weights=cast(WeightsName, checks.choice(owner, "weights", cast(str, sampling.weights), WEIGHTS)),
             seed=checks.whole(owner, "seed", sampling.seed, at_least=0, at_most=2**31 - 1),
         )
 

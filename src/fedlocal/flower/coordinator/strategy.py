@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from fedlocal.core import LocalMethod, Params
-from fedlocal.core.types import Weights
+from fedlocal.core.types import WeightsName
 from fedlocal.data.moments import Scaling
 from fedlocal.flower._flwr.messages import aggregate_metricrecords
 from fedlocal.flower.checks.aggregation import AGGREGATES, AggregateName
@@ -82,7 +82,7 @@ class Strategy(FedAvg):
         local_epochs: int | None = None,
         batch_size: int | None = None,
         clients_per_round: int | None = None,
-        weights: Weights = "uniform",
+        weights: WeightsName = "uniform",
         seed: int = 0,
         min_clients: int | None = None,
         patience: float = 600.0,

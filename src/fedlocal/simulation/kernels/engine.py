@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core.schedule import has_schedule
 from fedlocal.data.federated_data import SparseMatrix
 from fedlocal.problems import LeastSquares, Logistic
 from fedlocal.simulation.kernels import frozen_gradient, rounds, tables
@@ -52,7 +53,7 @@ class LinearEngine:
         self.intercept, self.threads = problem.intercept, min(CORES, plan.clients_per_round)
         self.pool = ThreadPoolExecutor(self.threads)
         self.rows = rows_of(problem, self.dtype)
-        self.mean_weights = np.asarray(plan.mean_weights, np.float64)
+        self.mean_weights = np.ones(plan.num_clients) if plan.equal_mean else np.asarray(plan.mean_weights, np.float64)
         rows = len(self.rows.targets)
         stored = len(self.rows.columns if self.rows.values is None else self.rows.values)  # pyright: ignore
         starts, sizes = problem.starts().astype(np.uint32), problem.sizes().astype(np.uint32)
@@ -95,8 +96,12 @@ class LinearEngine:
             return f"it computes in float32 and float64, not {x0['weights'].dtype}"
         if together:
             return "averages and client discrepancy look at every local step"
+        if plan.may_miss:
+            return "the number of clients changes from round to round"
         steps = plan.most_steps
         for method in methods:
+            if has_schedule(method):
+                return "a step size is a function of the round"
             name, form = type(method).__name__, method.affine(steps)
             if form is None or not _states_its_own(method, "affine", STEPS):
                 return f"{name} is not an affine recurrence"

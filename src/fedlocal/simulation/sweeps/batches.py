@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +28,7 @@ class CellBatch:
     """Cells that are computed side by side in one call."""
 
     cells: np.ndarray  # (B,) the number of the cell at each place; -1 where a place only fills up
+    runs: tuple[Run, ...]  # (B,)
     methods: LocalMethod  # every number an array (B,), in the precision of the run
     state: RunState  # every array (B, ...)
     linear: LinearEngine | None  # the fused kernels, where they apply
@@ -34,24 +36,27 @@ class CellBatch:
 
 @dataclass(frozen=True)
 class CellGroup:
-    """Cells that share a program."""
+    """Cells that share a program: all of them one seed, or each a seed of its own."""
 
-    run: Run  # of the first cell: what all of them have in common
-    methods: dict[int, LocalMethod]
+    runs: dict[int, Run]  # of each cell; cells of one seed have the same, which is that of the first
+    methods: dict[int, LocalMethod]  # with the numbers of all rounds in place of functions of the round
     size: int  # cells in a batch
     threads: bool  # True if its batches may run at the same time
     linear: bool  # True if the fused kernels run it
     batches: tuple[CellBatch, ...]
 
     @classmethod
-    def make(cls, run: Run, methods: list[LocalMethod], members: list[int], engine: EngineName) -> "CellGroup":
+    def make(cls, runs: dict[int, Run], methods: dict[int, LocalMethod], engine: EngineName) -> "CellGroup":
         """Choose the engine of a group and the size of its batches, and put its cells into them."""
-        mine = {i: methods[i] for i in members}
-        if engine_name("sweep", engine, run, list(mine.values())) == "linear":
+        members = list(runs)
+        run = runs[members[0]]
+        if engine_name("sweep", engine, run, list(methods.values())) == "linear":
             size = -(-len(members) // -(-len(members) // LANES))
-            return cls(run, mine, size, False, True, ()).packed(members)
-        alone = cls(run, mine, 1, False, False, ()).packed(members[:1])
-        threads = len(members) > 1 and _stands_alone(run, alone.batches[0])
+            if len({int(run.plan.seed) for run in runs.values()}) > 1:
+                size = 1  # cells of a batch walk through the same examples
+            return cls(runs, methods, size, False, True, ()).packed(members)
+        alone = cls(runs, methods, 1, False, False, ()).packed(members[:1])
+        threads = len(members) > 1 and _stands_alone(alone, alone.batches[0])
         per_client = sum(np.size(a) * np.asarray(a).itemsize for a in jax.tree.leaves(run.x0))
         most = max(1, BATCH_BYTES // (per_client * run.plan.clients_per_round))
         if not threads:
@@ -59,7 +64,12 @@ class CellGroup:
         count = -(-len(members) // most)
         if threads and count > 1:
             count = min(-(-count // CORES) * CORES, len(members))  # so that no core waits at the end
-        return cls(run, mine, -(-len(members) // count), threads, False, ()).packed(members)
+        return cls(runs, methods, -(-len(members) // count), threads, False, ()).packed(members)
+
+    @property
+    def run(self) -> Run:
+        """What all cells have in common: all of the first cell's but its seed and starting point."""
+        return next(iter(self.runs.values()))
 
     @property
     def engine(self) -> str:
@@ -93,20 +103,23 @@ class CellGroup:
 
     def _batch(self, cells: Sequence[int], states: dict[int, Any] | None) -> CellBatch:
         """Return a batch of these cells, filled up with copies of its first one."""
-        missing, run = self.size - len(cells), self.run
+        missing, run = self.size - len(cells), self.runs[cells[0]]
         places = [*cells, *[cells[0]] * missing]
-        chosen = [self.methods[i] for i in places]
+        chosen, runs = [self.methods[i] for i in places], [self.runs[i] for i in places]
         methods = stack(chosen, optax.tree.dtype(run.x0, "promote"))
         linear = LinearEngine(cast(Any, run.problem), chosen, run.plan, run.x0) if self.linear else None
         if states is None and self.linear:  # without compiling anything
             first = [first_state(run.problem, method, run.x0, None, False) for method in chosen]
             state = jax.tree.map(lambda *a: np.stack(a), *first)
         elif states is None:
-            discrepancy = run.recorder.wants_discrepancy
-            state = _first_states(run.problem, methods, run.x0, run.average, discrepancy)
+            discrepancy, x0 = run.recorder.wants_discrepancy, run.x0
+            apart = any(other is not run for other in runs)
+            if apart:
+                x0 = jax.tree.map(lambda *a: jnp.stack(a), *(run.x0 for run in runs))
+            state = _first_states(run.problem, methods, x0, run.average, discrepancy, apart)
         else:
             state = jax.tree.map(lambda *a: jnp.stack(a), *(states[i] for i in places))
-        return CellBatch(np.array([*cells, *[-1] * missing]), methods, state, linear)
+        return CellBatch(np.array([*cells, *[-1] * missing]), tuple(runs), methods, state, linear)
 
 
 def by_cell(cells: Sequence[int], stacked: Any) -> dict[int, Any]:
@@ -114,10 +127,10 @@ def by_cell(cells: Sequence[int], stacked: Any) -> dict[int, Any]:
     return {i: jax.tree.map(lambda a, k=k: a[k], stacked) for k, i in enumerate(cells)}
 
 
-def _stands_alone(run: Run, batch: CellBatch) -> bool:
+def _stands_alone(group: CellGroup, batch: CellBatch) -> bool:
     """Return True if the program is plain XLA: what others call (LAPACK for singular values, callbacks to Python) waits
     for XLA's own threads, and two programs that do so at the same time may wait for each other forever."""
-    program = _advance_cells.lower(*_arguments(run, batch, 0, 0)).as_text()
+    program = _advance_cells.lower(*_arguments(group.run, batch, 0, 0)).as_text()
     return "custom_call" not in program and "fft" not in program
 
 
@@ -133,15 +146,28 @@ def advance_batch(run: Run, batch: CellBatch, done: int, count: int) -> RunState
 
 
 def _arguments(run: Run, batch: CellBatch, done: int, count: int) -> tuple[Any, ...]:
-    cohorts = None if run.plan.full_participation else run.plan.cohorts(done // COHORT_BLOCK)
-    return run.inputs._replace(method=batch.methods), batch.state, cohorts, done, count
+    plans, block = [run.plan for run in batch.runs], done // COHORT_BLOCK
+    plan, cohorts = plans[0], None
+    if all(other is plan for other in plans):
+        cohorts = None if plan.full_participation else plan.cohorts(block)
+    else:
+        seeds = np.array([other.seed for other in plans])
+        plan = eqx.tree_at(lambda p: p.seed, plan, seeds)
+        cohorts = None if plan.full_participation else np.stack([other.cohorts(block) for other in plans], axis=1)
+    return run.inputs._replace(method=batch.methods, plan=plan), batch.state, cohorts, done, count
 
 
 @jax.jit
 def _advance_cells(
     inputs: RunInputs, states: RunState, cohorts: jax.Array | np.ndarray | None, first: int, count: int
 ) -> RunState:
-    """Run `count` rounds of all cells from round `first`; a cell that diverged stays as it was when it did."""
+    """Run `count` rounds of all cells from round `first`; a cell that diverged stays as it was when it did.
+
+    Cells share a seed, so that they draw the same once; or `inputs.plan.seed` holds one for each, and `cohorts` are
+    (COHORT_BLOCK, B, S).
+    """
+    seed = inputs.plan.seed
+    apart = 0 if jnp.ndim(seed) else None
 
     def more(carry: tuple[jax.Array, RunState]) -> jax.Array:
         return (carry[0] < count) & jnp.any(carry[1].diverged < 0)
@@ -151,20 +177,24 @@ def _advance_cells(
         r = first + i
         cohort = cohort_of(inputs.plan, cohorts, r)
 
-        def cell(method: LocalMethod, state: RunState) -> RunState:
-            new = run_round(inputs._replace(method=method), state, cohort, r)
+        def cell(method: LocalMethod, state: RunState, seed: Any, cohort: Any) -> RunState:
+            plan = eqx.tree_at(lambda p: p.seed, inputs.plan, seed)
+            new = run_round(inputs._replace(method=method, plan=plan), state, cohort, r)
             return jax.tree.map(lambda a, b: jnp.where(state.diverged < 0, a, b).astype(b.dtype), new, state)
 
-        return i + 1, jax.vmap(cell)(inputs.method, states)
+        in_axes = (0, 0, apart, None if cohorts is None else apart)
+        return i + 1, jax.vmap(cell, in_axes)(inputs.method, states, seed, cohort)
 
     return jax.lax.while_loop(more, one, (jnp.zeros((), jnp.int32), states))[1]
 
 
-@partial(jax.jit, static_argnames="discrepancy")
+@partial(jax.jit, static_argnames=("discrepancy", "apart"))
 def _first_states(
-    problem: AbstractProblem, methods: LocalMethod, x0: Params, average: Average | None, discrepancy: bool
+    problem: AbstractProblem, methods: LocalMethod, x0: Params, average: Average | None, discrepancy: bool, apart: bool
 ) -> RunState:
-    return jax.vmap(lambda method: first_state(problem, method, x0, average, discrepancy))(methods)
+    """Return the states before round 0; each cell has a starting point of its own if `apart`."""
+    state = lambda method, x0: first_state(problem, method, x0, average, discrepancy)  # noqa: E731
+    return jax.vmap(state, (0, 0 if apart else None))(methods, x0)
 
 
 @jax.jit

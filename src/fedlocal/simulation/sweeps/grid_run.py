@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,9 @@ import optax
 import pandas as pd
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
+from fedlocal.core.schedule import tabulated
 from fedlocal.core.types import Weights
+from fedlocal.samplers import AnySampler
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint
 from fedlocal.simulation.driver import Saver, drive, resume
@@ -23,9 +25,20 @@ from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import DivergenceWarning
 from fedlocal.simulation.run import Run, RunArguments
 from fedlocal.simulation.sweeps.batches import CellGroup, by_cell, outputs
-from fedlocal.simulation.sweeps.grid import PLAIN, Grid, combinations, groups_of, method_of, stack, table_of
+from fedlocal.simulation.sweeps.grid import (
+    PLAIN,
+    Grid,
+    Make,
+    cells_of,
+    groups_of,
+    method_of,
+    sampling_of,
+    stack,
+    table_of,
+)
 from fedlocal.simulation.sweeps.result import SweepResult
 from fedlocal.simulation.sweeps.state import SweepState
+from fedlocal.util import checks
 from fedlocal.util.hashing import fingerprint
 from fedlocal.util.progress import ProgressBar
 from fedlocal.util.provenance import provenance_record
@@ -33,7 +46,7 @@ from fedlocal.util.provenance import provenance_record
 
 def sweep(
     problem: AbstractProblem,
-    method: LocalMethod | Callable[..., LocalMethod],
+    method: Make | Mapping[str, Make],
     grid: Grid,
     *,
     rounds: int,
@@ -43,6 +56,7 @@ def sweep(
     clients_per_round: int | None = None,
     weights: Weights = "uniform",
     seed: int = 0,
+    sampler: AnySampler = "uniform",
     x0: Params | None = None,
     eval_every: int = 1,
     metrics: Sequence[MetricLike] = (),
@@ -51,18 +65,20 @@ def sweep(
     average: AverageName | Average | None = None,
     engine: EngineName = "auto",
 ) -> SweepResult:
-    r"""Run a method with every combination of a grid of its numbers.
+    r"""Run a method, or several, with every combination of a grid of numbers.
 
-    All cells see the same clients and the same minibatches, so they can be compared and share most of the work. A cell that
-    diverges stops and leaves its place to the others.
+    Cells of one seed see the same clients and the same minibatches, so they can be compared and share most of the work. A cell
+    that diverges stops and leaves its place to the others.
 
     Args:
         problem: the losses of the clients.
-        method: a method whose fields are replaced by the grid's values, or a function of them that returns a method.
-        grid: {name: values}, all combinations; or a list of {name: value}, one per cell. A name is a field of the method,
-            `regularizer.strength` a field of its regulariser.
+        method: a method whose fields are replaced by the grid's values, or a function of them that returns a method; or several
+            by name, {name: method}, each with the whole grid.
+        grid: {name: values}, all combinations; or a list of {name: value}, one per cell. A name is a field of the method, or
+            `regularizer.strength` for a field of its regulariser; `seed`, `local_steps`, `local_epochs`, `batch_size` and
+            `clients_per_round` stand for the arguments of these names, and a function gets them if it names them.
         checkpoint: a file to save the state to, atomically; a sweep that finds it continues from it, to the same bits.
-        rounds, local_steps, local_epochs, batch_size, clients_per_round, weights, seed, x0: as in `simulate`.
+        rounds, local_steps, local_epochs, batch_size, clients_per_round, weights, seed, sampler, x0: as in `simulate`.
         eval_every, metrics, progress, average, engine: as in `simulate`.
 
     Example:
@@ -74,14 +90,11 @@ def sweep(
         >>> result.cells.loc[best, ["client_step_size", "server_step_size"]].tolist()
         [0.1, 1.0]
     """
-    cells = combinations(grid)
+    cells = cells_of(method, grid)
     methods = [method_of(method, cell) for cell in cells]
-    sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
+    sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed, sampler)
     asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average)
-    groups = []
-    for members in groups_of(methods):
-        run = Run.make("sweep", problem, methods[members[0]], asked)
-        groups.append(CellGroup.make(run, methods, members, engine))
+    groups = _groups(problem, methods, [sampling_of(sampling, cell) for cell in cells], asked, engine)
     run, table = groups[0].run, table_of(cells)
     engines = ", ".join(dict.fromkeys(group.engine for group in groups))
     saved = None if checkpoint is None else Checkpoint(checkpoint, _identity(run, engines, cells, methods))
@@ -89,8 +102,37 @@ def sweep(
         first = resume(SweepState(groups, pool), run.schedule, saved)
         bar = ProgressBar(type(methods[0]).__name__, run.rounds, progress)
         last = drive(first, run.schedule, Saver(saved), bar)
-    origin = provenance_record(**run.configuration, engine=engines, grid=table.to_dict("list"))
+    shared = {name: value for name, value in run.configuration.items() if name not in cells[0]}
+    origin = provenance_record(**shared, engine=engines, grid=table.to_dict("list"))
     return _result(last, table, methods, problem, origin)
+
+
+def _groups(
+    problem: AbstractProblem,
+    methods: list[LocalMethod],
+    samplings: list[Sampling],
+    asked: RunArguments,
+    engine: EngineName,
+) -> list[CellGroup]:
+    """Check the cells, and put those together that share a program: in groups of one seed, or of different ones."""
+    rounds = checks.whole("sweep", "rounds", asked.rounds, at_least=0)
+    stepped, groups = [tabulated("sweep", method, rounds) for method in methods], []
+    for members in groups_of(stepped, samplings):
+        seeds = dict.fromkeys(samplings[i].seed for i in members)
+        runs = {
+            seed: Run.make("sweep", problem, methods[first], asked._replace(sampling=samplings[first]))
+            for seed in seeds
+            for first in [next(i for i in members if samplings[i].seed == seed)]
+        }
+        together = (
+            [members]
+            if len(seeds) in (1, len(members))
+            else [[i for i in members if samplings[i].seed == seed] for seed in seeds]
+        )
+        for cells in together:
+            own = {i: runs[samplings[i].seed] for i in cells}
+            groups.append(CellGroup.make(own, {i: stepped[i] for i in cells}, engine))
+    return groups
 
 
 def _identity(run: Run, engine: str, cells: list[dict[str, Any]], methods: list[LocalMethod]) -> dict[str, Any]:
@@ -116,5 +158,6 @@ def _result(
         stacked = stack(list(group.methods.values()), optax.tree.dtype(group.run.x0, "promote"))
         found |= by_cell(list(group.methods), (states.server, jax.device_get(outputs(stacked, states))))
     servers, points = ([found[i][part] for i in range(len(methods))] for part in (0, 1))
-    cells, plan = table.assign(diverged=diverged), last.groups[0].run.plan
-    return SweepResult(cells, history, methods, points, servers, problem, plan, origin)
+    plans = {i: run.plan for group in last.groups for i, run in group.runs.items()}
+    cells, drawn = table.assign(diverged=diverged), [plans[i] for i in range(len(methods))]
+    return SweepResult(cells, history, methods, points, servers, problem, drawn, origin)

@@ -11,6 +11,7 @@ from fedlocal.simulation.plan import Plan
 from fedlocal.simulation.result import Divergence, Result, not_finite
 from fedlocal.util import checks
 
+SPREAD = {"mean": "mean", "sd": "std", "min": "min", "max": "max"}  # columns of `summary`, and pandas' names
 Rule = Literal["mean", "last", "best"]
 RULES: tuple[str, ...] = get_args(Rule)
 
@@ -41,7 +42,7 @@ class SweepResult:
         points: the parameters of each cell.
         servers: the last server state of each cell.
         problem: the losses of the clients.
-        plan: who took part: `plan.cohort(r)` are the clients of round r, the same for all cells.
+        plans: who took part: `plans[i].cohort(r)` are the clients of round r in cell i; cells of one seed have the same.
         provenance: versions, machine and the configuration of the call.
     """
 
@@ -51,7 +52,7 @@ class SweepResult:
     points: list[Params] = field(repr=False)
     servers: list[Server] = field(repr=False)
     problem: AbstractProblem = field(repr=False)
-    plan: Plan = field(repr=False)
+    plans: list[Plan] = field(repr=False)
     provenance: dict[str, Any] = field(repr=False)
 
     def score(self, metric: str, rule: Rule = "mean", window: int = 100, largest: bool = False) -> pd.Series:
@@ -81,6 +82,38 @@ class SweepResult:
             raise ValueError(f"best: no cell has a finite {metric!r} by the rule {rule!r}; all of them diverged")
         return int(scores.idxmax() if largest else scores.idxmin())
 
+    def summary(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> pd.DataFrame:
+        """Return the scores over the seeds: a row for each combination of the grid's other values.
+
+        `runs` counts its cells and `diverged` those without a score; `mean`, `sd`, `min` and `max` are over the others, and `sd`
+        has one less than their number as divisor. See `score` for the rules.
+
+        Args:
+            metric: a column of the history.
+            rule, window, largest: as in `score`.
+
+        >>> import fedlocal as fl
+        >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
+        >>> grid = {"client_step_size": [0.01, 0.1], "seed": [0, 1, 2]}
+        >>> swept = fl.sweep(problem, fl.methods.FedAvg(0.1), grid, rounds=50, local_steps=1)
+        >>> swept.summary("loss")[["client_step_size", "runs", "sd"]].to_numpy().tolist()
+        [[0.01, 3.0, 0.0], [0.1, 3.0, 0.0]]
+        """
+        scores = self.score(metric, rule, window, largest)
+        names = [name for name in self.cells if name not in ("seed", "diverged")]
+        table = self.cells[names].assign(score=scores)
+        grouped: Any = table.groupby(names, sort=False, dropna=False)["score"] if names else [((), table["score"])]
+        rows = [
+            {
+                **dict(zip(names, key if isinstance(key, tuple) else (key,), strict=True)),
+                "runs": len(found),
+                "diverged": int(found.isna().sum()),
+                **{name: float(getattr(found, how)()) for name, how in SPREAD.items()},
+            }
+            for key, found in grouped
+        ]
+        return pd.DataFrame(rows)
+
     def cell(self, cell: int) -> Result:
         """Return the result of one cell, as if it had been run alone."""
         checks.whole("cell", "cell", cell, at_least=0, at_most=len(self.methods) - 1)
@@ -91,7 +124,7 @@ class SweepResult:
             server=self.servers[cell],
             history=rows.drop(columns=["cell", *self.cells.columns.drop("diverged")]).reset_index(drop=True),
             diverged=None if pd.isna(when) else Divergence(int(when), not_finite(self.servers[cell]) or ("loss",)),
-            plan=self.plan,
+            plan=self.plans[cell],
             provenance=self.provenance | {"cell": self.cells.drop(columns="diverged").loc[cell].to_dict()},
             problem=self.problem,
             method=self.methods[cell],

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import Params, Regularizer, static
-from fedlocal.core.types import Weights
+from fedlocal.core.types import WeightsName
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.losses import ScoreLoss
 from fedlocal.methods.table import ROWS, MethodArguments, method_row
@@ -56,7 +56,7 @@ class FitOptions:
     """How a fit is done."""
 
     method: str  # NEWTON, or a local method that comes first
-    weights: Weights  # of the sites
+    weights: WeightsName  # of the sites
     steps: int  # full local gradients of a round
     rounds: int  # of the local method
     client_step_size: float | None  # None: the largest that the method's theorems allow, for the least smooth site

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, MetricRecord, RecordDict
 
 import fedlocal as fl
-from fedlocal.core.types import Weights
+from fedlocal.core.types import WeightsName
 from fedlocal.flower import InProcess, Policy, Strategy, client_app
 from fedlocal.flower.checks.assessment import Assessment
 from fedlocal.flower.coordinator.evaluation import EvaluationResult, measure, relative_gap
@@ -66,21 +66,21 @@ TASKS = [
 
 
 @cache
-def task_of(kind: str, l1: float, l2: float, intercept: bool, weights: Weights) -> "Task":
+def task_of(kind: str, l1: float, l2: float, intercept: bool, weights: WeightsName) -> "Task":
     return Task(kind, l1, l2, intercept, weights)
 
 
 class Task:
     """The sites' problems, the same as one problem, and its optimum."""
 
-    def __init__(self, kind: str, l1: float, l2: float, intercept: bool, weights: Weights):
+    def __init__(self, kind: str, l1: float, l2: float, intercept: bool, weights: WeightsName):
         def make(rows: Any) -> Any:
             return PROBLEMS[kind](fl.FederatedData.from_clients(rows), l2=l2, intercept=intercept)
 
         rows = [(X, y) for X, (_, y) in zip(SCALED, FILES, strict=True)]
         self.psi = fl.regularizers.L1(l1) if l1 else fl.regularizers.Zero()
         self.whole, self.l1, self.l2 = make(rows), l1, l2
-        self.weights: Weights = weights
+        self.weights: WeightsName = weights
         with jax.enable_x64(True):
             self.sites = {name: make([part]) for name, part in zip(NAMES, rows, strict=True)}
         self.best = fl.solvers.centralized(self.whole, self.psi, weights=weights, tolerance=1e-12, progress=False).x
@@ -132,7 +132,7 @@ class Task:
 
 @pytest.mark.parametrize(("kind", "l1", "l2", "intercept", "weights"), TASKS)
 def test_the_residual_is_exact_and_the_gap_bounds_what_is_left(
-    kind: str, l1: float, l2: float, intercept: bool, weights: Weights
+    kind: str, l1: float, l2: float, intercept: bool, weights: WeightsName
 ):
     task, rng = task_of(kind, l1, l2, intercept, weights), np.random.default_rng(1)
     for away in (5.0, 1.0, 1.0, 0.1, 1e-2, 1e-4, 1e-6, 0.0):
@@ -147,7 +147,7 @@ def test_the_residual_is_exact_and_the_gap_bounds_what_is_left(
 
 
 @pytest.mark.parametrize(("kind", "l1", "l2", "intercept", "weights"), TASKS)
-def test_near_the_optimum_the_gap_is_small(kind: str, l1: float, l2: float, intercept: bool, weights: Weights):
+def test_near_the_optimum_the_gap_is_small(kind: str, l1: float, l2: float, intercept: bool, weights: WeightsName):
     """Of the order of the distance to the optimum, which is the root of what is left; of its square, where nothing is shrunk.
 
     Slopes that do not balance, or whose gradient is beyond l1, are shrunk by what is wrong with them, to first order; the bounds
@@ -210,7 +210,7 @@ def app_of(kind: str, l2: float, policy: Policy) -> Any:
     )
 
 
-def run_of(kind: str, l1: float, l2: float, weights: Weights, policy: Policy, **more: Any) -> Strategy:
+def run_of(kind: str, l1: float, l2: float, weights: WeightsName, policy: Policy, **more: Any) -> Strategy:
     method = fl.methods.AcceleratedProximalGradient(1.0, fl.regularizers.L1(l1))
     with jax.enable_x64(True):
         bounds = fl.flower.LossBounds(1.0 if kind == "logistic" else None, 0.25 if kind == "logistic" else 2.0, l2)
@@ -236,7 +236,7 @@ def run_of(kind: str, l1: float, l2: float, weights: Weights, policy: Policy, **
         pytest.param("squares", 0.05, 0.0, "uniform", marks=pytest.mark.thorough),
     ],
 )
-def test_a_deployed_run_knows_how_far_it_is(kind: str, l1: float, l2: float, weights: Weights):
+def test_a_deployed_run_knows_how_far_it_is(kind: str, l1: float, l2: float, weights: WeightsName):
     """Its certificate bounds what is left in every round, and it stops when tol is reached, which is true."""
     run = run_of(kind, l1, l2, weights, Policy.open(), rounds=400, eval_every=1, tol=1e-7)
     task = task_of(kind, l1, l2, True, weights)

@@ -165,7 +165,7 @@ def test_the_rules_for_the_best_cell():
         for r, loss in zip((0, 50, 100), losses, strict=True)
     ]
     cells = pd.DataFrame({"eta": [0, 1, 2], "diverged": pd.array([None, None, 100], "Int64")})
-    nothing: dict[str, Any] = dict.fromkeys(["methods", "points", "servers", "problem", "plan"])
+    nothing: dict[str, Any] = dict.fromkeys(["methods", "points", "servers", "problem", "plans"])
     result = fl.SweepResult(cells, pd.DataFrame(rows), provenance={"configuration": {"rounds": 100}}, **nothing)
     assert result.best("loss", "last") == 1
     assert result.best("loss", "mean", window=51) == 0  # (1 + 5) / 2 against (4 + 3) / 2

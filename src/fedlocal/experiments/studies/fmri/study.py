@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlocal.core.types import Weights
+from fedlocal.core.types import WeightsName
 from fedlocal.experiments.runner import tuning
 from fedlocal.experiments.runner.claims import TunedMethod, Verdict, judge
 from fedlocal.experiments.runner.methods import ONLY_SERVER_PROXIMAL, composite_method
@@ -107,7 +107,9 @@ def _baselines(settings: FmriSettings, task: FmriTask, store: Store) -> list[pd.
     return histories
 
 
-def _gradient_descent(settings: FmriSettings, task: FmriTask, problem: DataProblem, weights: Weights) -> pd.DataFrame:
+def _gradient_descent(
+    settings: FmriSettings, task: FmriTask, problem: DataProblem, weights: WeightsName
+) -> pd.DataFrame:
     """Return the history of proximal gradient descent with all step sizes; a round is one full gradient."""
     method, grid = ProximalGradient(1.0, task.psi), {"step_size": settings.baseline_step_sizes}
     run = {"rounds": settings.rounds, "eval_every": settings.eval_every, "weights": weights, "metrics": task.metrics}

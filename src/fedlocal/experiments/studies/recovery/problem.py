@@ -7,7 +7,7 @@ import pandas as pd
 
 from fedlocal import data as generators
 from fedlocal.core import AbstractProblem, Regularizer
-from fedlocal.core.types import Weights
+from fedlocal.core.types import WeightsName
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 from fedlocal.metrics import Evaluation, FrobeniusError, Loss, Metric, Rank, SparseRecovery, measure_point
@@ -60,7 +60,7 @@ class RankError(Metric):
         return {"rank_error": abs(Rank().measure(evaluation)["rank"] - self.truth)}
 
 
-def choose_strength(task: RecoveryTask, weights: Weights) -> pd.DataFrame:
+def choose_strength(task: RecoveryTask, weights: WeightsName) -> pd.DataFrame:
     """Choose lambda by the text's rule, "so that the centralised solver can recover the pattern"; return the whole path.
 
     The centralised problem is solved for 31 strengths, three decades down from the one at which every weight is zero. A
