@@ -42,7 +42,16 @@ STEPS = {"init", "broadcast", "start", "step", "finish", "update", "primal"}
 class LinearEngine:
     """Rounds of some methods of one kind, at most LANES of them, on LeastSquares or Logistic."""
 
-    def __init__(self, problem: Logistic | LeastSquares, methods: Sequence[LocalMethod], plan: Plan, x0: Params):
+    def __init__(
+        self,
+        problem: Logistic | LeastSquares,
+        methods: Sequence[LocalMethod],
+        plan: Plan,
+        x0: Params,
+        like: "LinearEngine | None" = None,
+        threads: int = CORES,
+    ):
+        """Make the tables and the memory of the loops; rows are those of `like`, an engine of the same problem, if given."""
         self.problem, self.plan, self.count = problem, plan, len(methods)
         self.lanes = (0,) * (1 if len(methods) == 1 else LANES)
         filled = [*methods, *[methods[0]] * (len(self.lanes) - len(methods))]
@@ -50,9 +59,9 @@ class LinearEngine:
         self.dtype = x0["weights"].dtype
         self.form = Form.make(forms, _l2(problem), plan.most_steps, self.dtype)
         self.keeps_walked = forms[0].proximal is not None and forms[0].proximal.dual
-        self.intercept, self.threads = problem.intercept, min(CORES, plan.clients_per_round)
-        self.pool = ThreadPoolExecutor(self.threads)
-        self.rows = rows_of(problem, self.dtype)
+        self.intercept, self.threads = problem.intercept, min(threads, plan.clients_per_round)
+        self.pool = ThreadPoolExecutor(self.threads) if like is None else like.pool
+        self.rows = rows_of(problem, self.dtype) if like is None else like.rows
         self.mean_weights = np.ones(plan.num_clients) if plan.equal_mean else np.asarray(plan.mean_weights, np.float64)
         rows = len(self.rows.targets)
         stored = len(self.rows.columns if self.rows.values is None else self.rows.values)  # pyright: ignore

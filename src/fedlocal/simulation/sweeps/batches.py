@@ -1,6 +1,6 @@
 """Batches of cells: which cells of a sweep are computed side by side, and how a batch is advanced."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -42,20 +42,32 @@ class CellGroup:
     methods: dict[int, LocalMethod]  # with the numbers of all rounds in place of functions of the round
     size: int  # cells in a batch
     threads: bool  # True if its batches may run at the same time
-    linear: bool  # True if the fused kernels run it
+    linear: LinearEngine | None  # measures its losses and lends its rows, where the fused kernels run the group
     batches: tuple[CellBatch, ...]
 
     @classmethod
-    def make(cls, runs: dict[int, Run], methods: dict[int, LocalMethod], engine: EngineName) -> "CellGroup":
-        """Choose the engine of a group and the size of its batches, and put its cells into them."""
+    def make(
+        cls,
+        runs: dict[int, Run],
+        methods: dict[int, LocalMethod],
+        engine: EngineName,
+        total: int,
+        like: LinearEngine | None,
+    ) -> "CellGroup":
+        """Choose the engine of a group and the size of its batches, and put its cells into them.
+
+        `total` are the cells of all groups. The fused kernels take rows and threads from `like`, the `linear` of another group,
+        if there is one.
+        """
         members = list(runs)
         run = runs[members[0]]
         if engine_name("sweep", engine, run, list(methods.values())) == "linear":
-            size = -(-len(members) // -(-len(members) // LANES))
-            if len({int(run.plan.seed) for run in runs.values()}) > 1:
-                size = 1  # cells of a batch walk through the same examples
-            return cls(runs, methods, size, False, True, ()).packed(members)
-        alone = cls(runs, methods, 1, False, False, ()).packed(members[:1])
+            apart = len({int(run.plan.seed) for run in runs.values()}) > 1
+            # Cells of a batch walk through the same examples; of different seeds, each has a core of its own.
+            size = 1 if apart else -(-len(members) // -(-len(members) // LANES))
+            linear = LinearEngine(cast(Any, run.problem), [methods[members[0]]] * min(2, total), run.plan, run.x0, like)
+            return cls(runs, methods, size, apart, linear, ()).packed(members)
+        alone = cls(runs, methods, 1, False, None, ()).packed(members[:1])
         threads = len(members) > 1 and _stands_alone(alone, alone.batches[0])
         per_client = sum(np.size(a) * np.asarray(a).itemsize for a in jax.tree.leaves(run.x0))
         most = max(1, BATCH_BYTES // (per_client * run.plan.clients_per_round))
@@ -64,7 +76,7 @@ class CellGroup:
         count = -(-len(members) // most)
         if threads and count > 1:
             count = min(-(-count // CORES) * CORES, len(members))  # so that no core waits at the end
-        return cls(runs, methods, -(-len(members) // count), threads, False, ()).packed(members)
+        return cls(runs, methods, -(-len(members) // count), threads, None, ()).packed(members)
 
     @property
     def run(self) -> Run:
@@ -73,7 +85,7 @@ class CellGroup:
 
     @property
     def engine(self) -> str:
-        return "linear" if self.linear else "jax"
+        return "jax" if self.linear is None else "linear"
 
     def packed(self, cells: Sequence[int], states: dict[int, Any] | None = None) -> "CellGroup":
         """Return the group with these cells in as few batches as hold them."""
@@ -97,6 +109,22 @@ class CellGroup:
             states |= by_cell(cells, jax.device_get(batch.state))
         return states
 
+    def to_measure(self, dead: Collection[int]) -> list[CellBatch]:
+        """Return what is measured at once: every batch with a living cell; with the kernels, all cells together.
+
+        In what is put together a dead cell's place, -1, has the state of a living one, so that the shapes stay the same.
+        """
+        alive = [batch for batch in self.batches if any(i >= 0 and i not in dead for i in batch.cells)]
+        if self.linear is None or len(self.batches) <= 1 or not alive:
+            return alive
+        held = np.concatenate([batch.cells for batch in alive]).tolist()
+        places = {i: place for place, i in enumerate(held) if i >= 0 and i not in dead}
+        order = [places.get(i, next(iter(places.values()))) for i in self.methods]
+        state = jax.tree.map(lambda *a: np.concatenate(a)[order], *(batch.state for batch in alive))
+        methods = stack(list(self.methods.values()), optax.tree.dtype(self.run.x0, "promote"))
+        cells = np.array([i if i in places else -1 for i in self.methods])
+        return [CellBatch(cells, tuple(self.runs.values()), methods, state, self.linear)]
+
     def layout(self) -> list[list[int]]:
         """Return the cells of each batch."""
         return [[int(i) for i in batch.cells if i >= 0] for batch in self.batches]
@@ -107,8 +135,11 @@ class CellGroup:
         places = [*cells, *[cells[0]] * missing]
         chosen, runs = [self.methods[i] for i in places], [self.runs[i] for i in places]
         methods = stack(chosen, optax.tree.dtype(run.x0, "promote"))
-        linear = LinearEngine(cast(Any, run.problem), chosen, run.plan, run.x0) if self.linear else None
-        if states is None and self.linear:  # without compiling anything
+        linear = None
+        if self.linear is not None:
+            threads = 1 if self.threads else CORES
+            linear = LinearEngine(cast(Any, run.problem), chosen, run.plan, run.x0, self.linear, threads)
+        if states is None and linear is not None:  # without compiling anything
             first = [first_state(run.problem, method, run.x0, None, False) for method in chosen]
             state = jax.tree.map(lambda *a: np.stack(a), *first)
         elif states is None:

@@ -116,7 +116,8 @@ def _groups(
 ) -> list[CellGroup]:
     """Check the cells, and put those together that share a program: in groups of one seed, or of different ones."""
     rounds = checks.whole("sweep", "rounds", asked.rounds, at_least=0)
-    stepped, groups = [tabulated("sweep", method, rounds) for method in methods], []
+    stepped = [tabulated("sweep", method, rounds) for method in methods]
+    groups: list[CellGroup] = []
     for members in groups_of(stepped, samplings):
         seeds = dict.fromkeys(samplings[i].seed for i in members)
         runs = {
@@ -131,7 +132,8 @@ def _groups(
         )
         for cells in together:
             own = {i: runs[samplings[i].seed] for i in cells}
-            groups.append(CellGroup.make(own, {i: stepped[i] for i in cells}, engine))
+            like = next((group.linear for group in groups if group.linear is not None), None)
+            groups.append(CellGroup.make(own, {i: stepped[i] for i in cells}, engine, len(methods), like))
     return groups
 
 

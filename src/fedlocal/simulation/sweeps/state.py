@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedlocal.core import Params
 from fedlocal.metrics import Evaluation, losses_in_float64
 from fedlocal.simulation.plan import COHORT_BLOCK
 from fedlocal.simulation.recorder import Row, Stopwatch
@@ -46,14 +47,16 @@ class SweepState:
         return self._advanced(self.pool, min(wanted, COHORT_BLOCK - self.done % COHORT_BLOCK))
 
     def _advanced(self, pool: ThreadPoolExecutor | None, count: int) -> "SweepState":
-        alive = {id(batch) for _, batch in self.batches}
-        groups = []
-        for group in self.groups:
-            going = [batch for batch in group.batches if id(batch) in alive]
-            work = [partial(advance_batch, group.run, batch, self.done, count) for batch in going]
-            states = _on_all_cores(pool if group.threads else None, work)
-            moved = {id(batch): replace(batch, state=state) for batch, state in zip(going, states, strict=True)}
-            groups.append(replace(group, batches=tuple(moved.get(id(batch), batch) for batch in group.batches)))
+        moved: dict[int, CellBatch] = {}
+        for threads in (True, False):
+            going = [(group, batch) for group, batch in self.batches if group.threads == threads]
+            work = [partial(advance_batch, group.run, batch, self.done, count) for group, batch in going]
+            states = _on_all_cores(pool if threads else None, work)
+            moved |= {id(batch): replace(batch, state=state) for (_, batch), state in zip(going, states, strict=True)}
+        groups = [
+            replace(group, batches=tuple(moved.get(id(batch), batch) for batch in group.batches))
+            for group in self.groups
+        ]
         return replace(self, groups=groups, done=self.done + count)
 
     def evaluated(self) -> "SweepState":
@@ -61,7 +64,15 @@ class SweepState:
         cells = sum(len(group.methods) for group in self.groups)
         if any(row["round"] == self.done for row in self.rows[-cells:]):
             return self
-        rows = [row for group, batch in self.batches for row in self._measured(group, batch)]
+        seen = [(group, batch) for group in self.groups for batch in group.to_measure(self.dead)]
+        points = [jax.device_get(outputs(batch.methods, batch.state)) for _, batch in seen]
+        points = jax.tree.map(lambda a: np.asarray(a, np.float64), points)
+        losses = self._losses(seen, points)
+        rows = [
+            row
+            for (group, batch), x, found in zip(seen, points, losses, strict=True)
+            for row in self._measured(group, batch, x, found)
+        ]
         ended = {int(row["cell"]): int(row["round"]) for row in rows if row.pop("ended")}
         state = replace(self, rows=self.rows + rows)
         if not ended:
@@ -70,17 +81,42 @@ class SweepState:
         dead = self.dead | {i: (r, states[i]) for i, r in ended.items()}
         return replace(state, groups=[group.without(dead, states) for group in self.groups], dead=dead)
 
-    def _measured(self, group: CellGroup, batch: CellBatch) -> list[dict[str, Any]]:
+    def _shown(self, batch: CellBatch) -> tuple[list[int], list[int]]:
+        """Return the places of the living cells, and for each place the one to show.
+
+        A dead cell's place shows a living one: the shapes stay the same, and nothing is measured that is not finite.
+        """
+        living = [place for place, i in enumerate(batch.cells.tolist()) if i >= 0 and i not in self.dead]
+        return living, [place if place in living else living[0] for place in range(len(batch.cells))]
+
+    def _losses(self, seen: list[tuple[CellGroup, CellBatch]], points: list[Params]) -> list[np.ndarray]:
+        """Return the losses at the points of each batch; the kernels take those of all batches at once."""
+        losses: dict[int, np.ndarray] = {}
+        for k, (group, batch) in enumerate(seen):
+            if batch.linear is None:
+                shown = self._shown(batch)[1]
+                x = jax.tree.map(lambda a, shown=shown: a[shown], points[k])
+                losses[k] = losses_in_float64(group.run.problem, x, group.run.recorder.loss_weights)
+        linear = [k for k in range(len(seen)) if k not in losses]
+        if linear:
+            group, batch = seen[linear[0]]
+            living = [self._shown(seen[k][1])[0] for k in linear]
+            x = [jax.tree.map(lambda a, at=at: a[at], points[k]) for k, at in zip(linear, living, strict=True)]
+            together = jax.tree.map(lambda *a: np.concatenate(a), *x)
+            assert group.linear is not None
+            found = group.linear.losses(together, group.run.recorder.loss_weights)
+            parts = np.split(found, np.cumsum([len(at) for at in living])[:-1])
+            for k, at, part in zip(linear, living, parts, strict=True):
+                losses[k] = np.full(len(seen[k][1].cells), part[0])
+                losses[k][at] = part
+        return [losses[k] for k in range(len(seen))]
+
+    def _measured(self, group: CellGroup, batch: CellBatch, points: Params, losses: np.ndarray) -> list[dict[str, Any]]:
         """Return the rows of the living cells of a batch; "ended" is True for a cell that is not finite any more."""
         run, recorder = group.run, group.run.recorder
-        living = [place for place, i in enumerate(batch.cells.tolist()) if i >= 0 and i not in self.dead]
-        # A dead cell's place shows a living one: the shapes stay the same, and nothing is measured that is not finite.
-        shown = [place if place in living else living[0] for place in range(group.size)]
-        points = jax.device_get(outputs(batch.methods, batch.state))
-        points = jax.tree.map(lambda a: np.asarray(a, np.float64)[shown], points)
+        living, shown = self._shown(batch)
+        points = jax.tree.map(lambda a: a[shown], points)
         methods = [group.methods[int(batch.cells[place])] for place in shown]
-        evaluate = partial(losses_in_float64, run.problem) if batch.linear is None else batch.linear.losses
-        losses = evaluate(points, recorder.loss_weights)
         with jax.enable_x64(True):
             objectives = losses + np.asarray(penalties(stack(methods, np.float64), points))
         server, diverged, spread = jax.device_get((batch.state.server, batch.state.diverged, batch.state.discrepancy))
