@@ -75,8 +75,8 @@ class RunProgress:
         with jax.enable_x64(True):
             objective = loss + float(run.method.regularizer.value(x))
         spread = {name: float(value) for name, value in (self.state.discrepancy or {}).items()}
-        server, weights = self.state.server, recorder.client_weights
-        return Evaluation(x, loss, objective, run.problem, run.method, weights, spread, server, self.done)
+        server, weights, took_part = self.state.server, recorder.client_weights, recorder.participation
+        return Evaluation(x, loss, objective, run.problem, run.method, weights, spread, server, self.done, took_part)
 
     def note(self) -> str:
         return f"objective {self.rows[-1]['objective']:.4g}"

@@ -1,7 +1,7 @@
 """Recorder: measures the points of a run; each gives a row of its history."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 from fedlocal import metrics as metrics_module
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.metrics import ClientDiscrepancy, Evaluation, Metric
+from fedlocal.metrics.base import MetricFn, Participation, check_metrics
 from fedlocal.simulation.discrepancy import first_message
 from fedlocal.simulation.plan import Plan
 
-MetricLike = Metric | Callable[[Params], Any]
+MetricLike = Metric | MetricFn
 Row = dict[str, float]
 
 
@@ -39,23 +40,19 @@ class Recorder:
     loss_weights: np.ndarray
     numbers_up: int  # that all clients of a round send
     numbers_down: int  # that they receive
+    participation: Participation
 
     @classmethod
     def make(
         cls, owner: str, problem: AbstractProblem, method: LocalMethod, plan: Plan, metrics: Any, x0: Params
     ) -> "Recorder":
         """Check the metrics of a run, and count what its messages hold."""
-        if not isinstance(metrics, Sequence):
-            raise TypeError(f"{owner}: metrics must be a list, got {type(metrics).__name__}")
-        for metric in metrics:
-            if isinstance(metric, type):
-                raise TypeError(f"{owner}: metrics holds the class {metric.__name__}; give {metric.__name__}(...)")
-            if not isinstance(metric, Metric) and not callable(metric):
-                raise TypeError(f"{owner}: metrics must be metrics or functions of the parameters, got {metric!r}")
+        metrics = check_metrics(owner, metrics)
         weights = plan.client_weights()
         sent = jax.eval_shape(lambda x: (first_message(method, x), method.broadcast(method.init(x))), x0)
         up, down = (plan.clients_per_round * sum(a.size for a in jax.tree.leaves(part)) for part in sent)
-        return cls(owner, problem, tuple(metrics), weights, problem.loss_weights(weights), up, down)
+        participation = Participation(plan.cohort, plan.num_clients)
+        return cls(owner, problem, metrics, weights, problem.loss_weights(weights), up, down, participation)
 
     @property
     def wants_discrepancy(self) -> bool:
