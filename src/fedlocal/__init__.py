@@ -17,7 +17,19 @@ from fedlocal.util import moved
 from fedlocal.util.provenance import version
 
 if TYPE_CHECKING:
-    from fedlocal import data, estimators, methods, metrics, mirrors, problems, regularizers, solvers, theory
+    from fedlocal import (
+        callbacks,
+        data,
+        estimators,
+        methods,
+        metrics,
+        mirrors,
+        problems,
+        regularizers,
+        solvers,
+        stopping,
+        theory,
+    )
     from fedlocal.core import LocalMethod, MirrorMap, Regularizer, Round
     from fedlocal.data.federated_data import FederatedData
     from fedlocal.methods.contract import check_method
@@ -61,6 +73,7 @@ __all__ = [
     "UniformAverage",
     "__version__",
     "advise",
+    "callbacks",
     "certificate",
     "check_method",
     "data",
@@ -73,6 +86,7 @@ __all__ = [
     "regularizers",
     "simulate",
     "solvers",
+    "stopping",
     "sweep",
     "theory",
 ]

@@ -65,7 +65,8 @@ class ParticipationGap(Metric):
         if unseen is not None and not isinstance(unseen, (FederatedData, AbstractProblem)):
             raise TypeError(f"ParticipationGap: unseen must be FederatedData or a problem, got {type(unseen).__name__}")
         checks.choice("ParticipationGap", "weights", weights, WEIGHTS)
-        self.unseen, self.weights = unseen, weights
+        self.unseen = unseen
+        self.weights: Weights = weights
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
         return self.measure_many([evaluation])[0]
