@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -181,19 +182,29 @@ def test_seconds_end_a_run_between_evaluations(run: Any, tmp_path: Path, monkeyp
         assert longer.stopped is None
 
 
-def test_a_point_that_a_function_changes_is_not_the_run_s():
-    def spoil(row: dict[str, float], x: np.ndarray) -> None:
-        x[:] = 7.0
+@pytest.mark.parametrize("engine", ["jax", "linear"])
+@pytest.mark.parametrize("double", [True, False])
+def test_nobody_can_change_the_point_that_others_see(engine: Any, double: bool):
+    points = []
 
-    problem = fl.problems.LeastSquares(fl.FederatedData.from_clients([(np.eye(2), np.ones(2))] * 2), intercept=False)
+    def change(x: dict[str, np.ndarray]) -> float:
+        points.append(x["weights"])
+        with pytest.raises(ValueError, match="read-only"):
+            x["weights"][:] = 7.0
+        return 0.0
 
-    def change(row: dict[str, float], x: dict[str, np.ndarray]) -> None:
-        spoil(row, x["weights"])
-
-    for arguments in ({"engine": "linear"}, {"engine": "jax"}):
-        method, common = fl.methods.FedAvg(0.1), {"rounds": 3, "local_steps": 1, "batch_size": 1, **arguments}
-        left, changed = (fl.simulate(problem, method, stop_when=rule, **common).x for rule in (None, change))
-        np.testing.assert_array_equal(left["weights"], changed["weights"])
+    with jax.enable_x64(double):
+        data = fl.FederatedData.from_clients([(np.eye(2), np.ones(2))] * 2)
+        problem, common = fl.problems.LeastSquares(data, intercept=False), {"local_steps": 1, "batch_size": 1}
+        functions = {
+            "metrics": [change],
+            "stop_when": lambda row, x: change(x),
+            "callbacks": [lambda r, row, x: change(x)],
+        }
+        fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=2, engine=engine, **common, **functions)
+    assert len(points) == 9
+    assert {point.dtype for point in points} == {np.dtype(np.float64)}
+    assert len({point.tobytes() for point in points}) == 3  # those of earlier rounds stay as they were
 
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {

@@ -64,7 +64,7 @@ class RunProgress:
         return replace(self, state=state, done=done, overdue=overdue)
 
     def evaluated(self) -> "RunProgress":
-        x = jax.tree.map(lambda a: np.array(a, np.float64), output(self.run.method, self.state))  # a copy: users get it
+        x = jax.tree.map(_read_only, output(self.run.method, self.state))
         if not self.rows or self.rows[-1]["round"] != self.done:
             self.rows.extend(self.run.recorder.rows([self._evaluation(x)], self.stopwatch))
             for callback in self.callbacks:
@@ -128,3 +128,10 @@ class RunProgress:
             shadow_points=None if shadow is None else shadow.trajectory(),
             stopped=self.stopped,
         )
+
+
+def _read_only(a: Any) -> np.ndarray:
+    """A copy in float64 for functions of users, none of which can change what another one sees."""
+    copy = np.array(a, np.float64)
+    copy.setflags(write=False)
+    return copy
