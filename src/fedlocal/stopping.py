@@ -83,9 +83,8 @@ class Below(Rule):
 class Certified(Rule):
     """Ends a run when its point is proved to be close to optimal, by the duality gap of `fl.certificate`.
 
-    The gap needs a linear model with one score per example (`LeastSquares`, `MatrixSensing`, `Logistic`). Every evaluation
-    passes over all examples about five times, a free intercept of `Logistic` adds a few passes; the loss itself is one pass. A
-    larger `eval_every` makes it cheaper.
+    The gap needs a linear model with one score per example (`LeastSquares`, `MatrixSensing`, `Logistic`). It takes five to eight
+    times as long as the loss, at every evaluation; a larger `eval_every` makes it cheaper.
 
     Args:
         gap: above 0; the run ends when objective - minimum is proved to be smaller.

@@ -26,7 +26,7 @@ class ClientDiscrepancy(Metric):
 class ClientLosses(Metric):
     """F_m at the point: the loss of every client, whether it has taken part or not.
 
-    With data it costs about as much as the loss itself. Other problems are evaluated once per client.
+    With data it takes up to twice as long as the loss; other problems evaluate the loss once per client.
 
     Args:
         summary: False gives the columns `loss_0`, `loss_1`, ..., one per client; True, for many clients, the columns

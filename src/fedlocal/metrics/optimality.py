@@ -18,7 +18,7 @@ class GradientNorm(Metric):
     """||grad F||_2 over all parameters, for the smooth loss F = sum_m p_m F_m of all clients.
 
     It is zero where F is smallest. The regulariser psi of the method does not enter: at the minimum of F + psi the norm is not
-    zero in general; `result.certificate().kkt_residual` is. It costs about two evaluations of the loss.
+    zero in general; `result.certificate().kkt_residual` is. It takes up to twice as long as the loss.
     """
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
