@@ -17,7 +17,20 @@ from fedlocal.util import moved
 from fedlocal.util.provenance import version
 
 if TYPE_CHECKING:
-    from fedlocal import data, estimators, methods, metrics, mirrors, problems, regularizers, samplers, solvers, theory
+    from fedlocal import (
+        callbacks,
+        data,
+        estimators,
+        methods,
+        metrics,
+        mirrors,
+        problems,
+        regularizers,
+        samplers,
+        solvers,
+        stopping,
+        theory,
+    )
     from fedlocal.core import LocalMethod, MirrorMap, Regularizer, Round
     from fedlocal.data.federated_data import FederatedData
     from fedlocal.methods.contract import check_method
@@ -62,6 +75,7 @@ __all__ = [
     "UniformAverage",
     "__version__",
     "advise",
+    "callbacks",
     "certificate",
     "check_method",
     "compare",
@@ -76,6 +90,7 @@ __all__ = [
     "samplers",
     "simulate",
     "solvers",
+    "stopping",
     "sweep",
     "theory",
 ]

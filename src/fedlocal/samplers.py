@@ -8,7 +8,7 @@ import numpy as np
 
 from fedlocal.util import checks
 
-__all__ = ["Availability", "ByWeight", "RoundRobin", "Sampler", "Uniform"]
+__all__ = ["Availability", "ByWeight", "RoundRobin", "Sampler", "WithoutReplacement"]
 
 
 def __dir__() -> list[str]:
@@ -48,7 +48,7 @@ class Sampler(ABC):
         return clients if count is None else count, True
 
 
-class Uniform(Sampler):
+class WithoutReplacement(Sampler):
     """Clients drawn uniformly without replacement: the default."""
 
     def choose(self, round: int, count: int, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -147,7 +147,7 @@ class Chosen(Sampler):
 
 SamplerName: TypeAlias = Literal["uniform", "by_weight", "round_robin"]
 AnySampler: TypeAlias = SamplerName | Sampler | Callable[[int], Any]
-SAMPLERS: dict[str, type[Sampler]] = {"uniform": Uniform, "by_weight": ByWeight, "round_robin": RoundRobin}
+SAMPLERS: dict[str, type[Sampler]] = {"uniform": WithoutReplacement, "by_weight": ByWeight, "round_robin": RoundRobin}
 
 
 def sampler_of(owner: str, sampler: Any, rounds: int, clients: int) -> Sampler:

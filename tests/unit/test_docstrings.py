@@ -14,6 +14,8 @@ MODULES = (
     ".regularizers",
     ".mirrors",
     ".metrics",
+    ".callbacks",
+    ".stopping",
     ".estimators",
     ".solvers",
     ".data",

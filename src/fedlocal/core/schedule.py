@@ -1,4 +1,4 @@
-"""Schedule: a step size that is a function of the round."""
+"""StepSizeSchedule: a step size that is a function of the round."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -17,7 +17,7 @@ Tree = TypeVar("Tree")
 BLOCK = 256  # rounds; tables have a multiple of it as length, so that runs of about the same length share a program
 
 
-class Schedule(eqx.Module):
+class StepSizeSchedule(eqx.Module):
     """A number that depends on the round; methods make one of a function that they are given as a step size.
 
     Args:
@@ -34,12 +34,12 @@ class Schedule(eqx.Module):
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        return f"Schedule({'table' if self.function is None else name})"
+        return f"StepSizeSchedule({'table' if self.function is None else name})"
 
 
 def checked_step_size(owner: str, name: str, value: Any) -> Any:
-    """Return a step size: a number above 0, or a `Schedule` of a function of the round whose value is such a number."""
-    if isinstance(value, Schedule):
+    """Return a step size: a number above 0, or a `StepSizeSchedule` of a function of the round whose value is such a number."""
+    if isinstance(value, StepSizeSchedule):
         return value
     if not callable(value):
         return checks.number(owner, name, value, above=0)
@@ -52,7 +52,7 @@ def checked_step_size(owner: str, name: str, value: Any) -> Any:
     checks.number(owner, f"{name} at round 0", first, above=0)
     if np.ndim(first) != 0:
         raise ValueError(f"{owner}: {name} at round 0 must be one number, got an array of shape {np.shape(first)}")
-    return Schedule(value)
+    return StepSizeSchedule(value)
 
 
 def at_round(tree: Tree, round: Any) -> Tree:
@@ -62,7 +62,7 @@ def at_round(tree: Tree, round: Any) -> Tree:
 
 def has_schedule(tree: Any) -> bool:
     """Return True if a number of a method is a function of the round."""
-    return any(isinstance(leaf, Schedule) for leaf in jax.tree.leaves(tree, is_leaf=_is_schedule))
+    return any(isinstance(leaf, StepSizeSchedule) for leaf in jax.tree.leaves(tree, is_leaf=_is_schedule))
 
 
 def tabulated(owner: str, method: LocalMethod, rounds: int, dtype: Any = np.float64) -> LocalMethod:
@@ -73,7 +73,9 @@ def tabulated(owner: str, method: LocalMethod, rounds: int, dtype: Any = np.floa
     if not has_schedule(method):
         return method
     name = type(method).__name__
-    own = {f.name: getattr(method, f.name) for f in fields(method) if isinstance(getattr(method, f.name), Schedule)}
+    own = {
+        f.name: getattr(method, f.name) for f in fields(method) if isinstance(getattr(method, f.name), StepSizeSchedule)
+    }
     tables = {field: _values(schedule.function, rounds) for field, schedule in own.items()}
     for field, values in tables.items():
         wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
@@ -88,9 +90,9 @@ def tabulated(owner: str, method: LocalMethod, rounds: int, dtype: Any = np.floa
     return _mapped(lambda schedule: _table(_values(schedule.function, rounds), dtype), method)
 
 
-def _table(values: np.ndarray, dtype: Any) -> Schedule:
+def _table(values: np.ndarray, dtype: Any) -> StepSizeSchedule:
     last = values[-1] if len(values) else 1.0  # stands for what is after the last round
-    return Schedule(None, np.pad(values, (0, BLOCK - len(values) % BLOCK), constant_values=last).astype(dtype))
+    return StepSizeSchedule(None, np.pad(values, (0, BLOCK - len(values) % BLOCK), constant_values=last).astype(dtype))
 
 
 def _values(function: Callable[..., Any] | None, rounds: int) -> np.ndarray:
@@ -104,8 +106,10 @@ def _values(function: Callable[..., Any] | None, rounds: int) -> np.ndarray:
 
 
 def _is_schedule(leaf: Any) -> bool:
-    return isinstance(leaf, Schedule)
+    return isinstance(leaf, StepSizeSchedule)
 
 
-def _mapped(fn: Callable[[Schedule], Any], tree: Tree) -> Tree:
-    return jax.tree.map(lambda leaf: fn(leaf) if isinstance(leaf, Schedule) else leaf, tree, is_leaf=_is_schedule)
+def _mapped(fn: Callable[[StepSizeSchedule], Any], tree: Tree) -> Tree:
+    return jax.tree.map(
+        lambda leaf: fn(leaf) if isinstance(leaf, StepSizeSchedule) else leaf, tree, is_leaf=_is_schedule
+    )

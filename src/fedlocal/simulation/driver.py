@@ -94,7 +94,7 @@ def drive(work: W, schedule: RunSchedule, saver: Saver, bar: ProgressBar) -> W:
     try:
         with bar:
             work.compile()
-            if schedule.due(work.done):
+            if schedule.due(work.done) or work.ended:
                 work = work.evaluated()
             while work.done < schedule.rounds and not work.ended:
                 wanted = min(schedule.next_stop(work.done) - work.done, max(1, int(CALL_SECONDS * rate)))

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedlocal.callbacks.base import Callback, CallbackFunction, check_callbacks, following
 from fedlocal.core import AbstractProblem, Client, LocalMethod, Params, Round
 from fedlocal.core.schedule import at_round
 from fedlocal.core.types import Weights
@@ -28,6 +29,7 @@ from fedlocal.simulation.result import Result
 from fedlocal.simulation.rounds import Running, RunState
 from fedlocal.simulation.run import Run, RunArguments
 from fedlocal.simulation.shadow import Shadow, ShadowRecorder
+from fedlocal.stopping import StopWhen, check_rules
 from fedlocal.util import serialization
 from fedlocal.util.progress import ProgressBar
 
@@ -50,13 +52,15 @@ def loop(
     progress: bool = True,
     average: AverageName | Average | None = None,
     shadow: Shadow | None = None,
+    stop_when: StopWhen | None = None,
+    callbacks: Sequence[Callback | CallbackFunction] = (),
 ) -> Result:
     """Run a federated method as `simulate` does, step by step in plain Python.
 
     Args:
         problem, method: as in `simulate`.
         rounds, local_steps, local_epochs, batch_size, clients_per_round, weights, seed, sampler, x0: as in `simulate`.
-        eval_every, metrics, progress, average, shadow: as in `simulate`.
+        eval_every, metrics, progress, average, shadow, stop_when, callbacks: as in `simulate`.
 
     >>> import fedlocal as fl
     >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
@@ -69,9 +73,11 @@ def loop(
     run = Run.make("loop", problem, method, asked)
     shadows = None if shadow is None else ShadowRecorder.make("loop", run.problem, run.stepped, run.plan, shadow)
     engine = PlainEngine(run, shadows)
-    first = RunProgress(run, engine, run.first_state())
+    rules, called = check_rules("loop", stop_when), check_callbacks("loop", callbacks)
+    first = RunProgress(run, engine, run.first_state(), rules=rules, callbacks=called)
     bar = ProgressBar(type(method).__name__, run.rounds, progress)
-    last = drive(first, run.schedule, Saver(None), bar)
+    with following(called, {**run.configuration, **engine.configuration}, ()):
+        last = drive(first, run.schedule, Saver(None), bar)
     if shadows is not None:
         shadows.watch_end(last.done, last.state)
     return replace(last, shadow=shadows).result()

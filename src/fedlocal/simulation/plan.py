@@ -13,7 +13,7 @@ import numpy as np
 from fedlocal.core import AbstractProblem, Batch, static
 from fedlocal.core.types import Weights
 from fedlocal.problems.smooth_part import client_weights
-from fedlocal.samplers import AnySampler, Sampler, Uniform, sampler_of
+from fedlocal.samplers import AnySampler, Sampler, WithoutReplacement, sampler_of
 from fedlocal.util import checks
 from fedlocal.util.placement import on_device
 
@@ -67,21 +67,33 @@ class Cohorts:
         self.sampler, self.seed, self.most, self.weights = sampler, seed, most, weights
         self.table = lru_cache(maxsize=8)(self._table)
         self.counts = [0]  # of clients that took part before each block
+        self.first = np.full(len(weights), np.inf)  # (M,) the first round of each client, as far as it is known
+        self.known = 0  # rounds whose clients are in `first`
 
     def block(self, number: int) -> np.ndarray:
         """(COHORT_BLOCK, S) the clients of the rounds number * COHORT_BLOCK, ..., each row sorted; -1 stands for nobody."""
-        if type(self.sampler) is Uniform:
+        if type(self.sampler) is WithoutReplacement:
             return cohort_table(self.seed, len(self.weights), self.most, number)
         return self.table(number)
 
     def took_part(self, rounds: int) -> int:
         """Return how many clients took part in the first so many rounds, each counted once a round."""
-        if type(self.sampler) is Uniform:
+        if type(self.sampler) is WithoutReplacement:
             return rounds * self.most
         number, rest = divmod(rounds, COHORT_BLOCK)
         while len(self.counts) <= number:
             self.counts.append(self.counts[-1] + _different(self.block(len(self.counts) - 1)))
         return self.counts[number] + _different(self.block(number)[:rest])
+
+    def seen(self, rounds: int) -> np.ndarray:
+        """(M,) True for each client that took part in one of the first so many rounds; each round is looked at once."""
+        while self.known < rounds and np.isinf(self.first).any():
+            number, i = divmod(self.known, COHORT_BLOCK)
+            clients = self.block(number)[i]
+            clients = clients[clients >= 0]
+            self.first[clients] = np.minimum(self.first[clients], self.known)
+            self.known += 1
+        return self.first < rounds
 
     def _table(self, number: int) -> np.ndarray:
         rng = _generator(self.seed, number)

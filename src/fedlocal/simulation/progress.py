@@ -1,7 +1,6 @@
 """RunProgress: one run after some rounds, as the driver advances, evaluates and saves it."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,6 +8,7 @@ import jax
 import numpy as np
 import pandas as pd
 
+from fedlocal.callbacks.base import Callback
 from fedlocal.core import Params
 from fedlocal.metrics import Evaluation
 from fedlocal.simulation.engines import Engine
@@ -17,10 +17,10 @@ from fedlocal.simulation.result import Divergence, DivergenceWarning, Result, no
 from fedlocal.simulation.rounds import RunState, output
 from fedlocal.simulation.run import Run
 from fedlocal.simulation.shadow import ShadowRecorder
+from fedlocal.stopping import Rule, StoppingPoint, why_stopped
 from fedlocal.util.provenance import provenance_record
 
 GROWTH = 1e6  # of the loss, in a run that goes astray though all numbers are finite still
-StopWhen = Callable[[dict[str, float], Params], bool]
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,10 @@ class RunProgress:
     rows: list[Row] = field(default_factory=list)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     shadow: ShadowRecorder | None = None
-    stop_when: StopWhen | None = None
-    stopped: bool = False  # by stop_when
+    rules: tuple[Rule, ...] = ()  # of stop_when
+    callbacks: tuple[Callback, ...] = ()
+    overdue: bool = False  # True if a rule wants an evaluation now
+    stopped: str | None = None  # why a rule ended it
 
     @property
     def divergence(self) -> Divergence | None:
@@ -49,7 +51,7 @@ class RunProgress:
 
     @property
     def ended(self) -> bool:
-        return self.stopped or self.divergence is not None
+        return self.overdue or self.stopped is not None or self.divergence is not None
 
     def compile(self) -> None:
         """Do nothing: the first round compiles."""
@@ -58,16 +60,23 @@ class RunProgress:
         if self.shadow is not None:
             self.shadow.watch(self.done, self.state)
         state, count = self.engine.advance(self.state, self.done, wanted)
-        diverged = int(state.diverged)
-        return replace(self, state=state, done=self.done + count if diverged < 0 else diverged)
+        done, overdue = self.done + count if int(state.diverged) < 0 else int(state.diverged), self._is_overdue()
+        return replace(self, state=state, done=done, overdue=overdue)
 
     def evaluated(self) -> "RunProgress":
-        x = jax.tree.map(lambda a: np.asarray(a, np.float64), output(self.run.method, self.state))
+        x = jax.tree.map(_read_only, output(self.run.method, self.state))
         if not self.rows or self.rows[-1]["round"] != self.done:
             self.rows.extend(self.run.recorder.rows([self._evaluation(x)], self.stopwatch))
-        if self.stop_when is None:
+            for callback in self.callbacks:
+                callback.evaluated(self.done, dict(self.rows[-1]), x)
+        if not self.rules:
             return self
-        return replace(self, stopped=bool(self.stop_when(dict(self.rows[-1]), x)))
+        run, psi, seconds = self.run, self.run.method.regularizer, self.stopwatch.seconds()
+        point = StoppingPoint(self.rows, x, run.problem, psi, run.recorder.client_weights, seconds)
+        return replace(self, stopped=why_stopped(self.rules, point))
+
+    def _is_overdue(self) -> bool:
+        return any(rule.overdue(self.stopwatch.seconds()) for rule in self.rules)
 
     def _evaluation(self, x: Params) -> Evaluation:
         run, recorder = self.run, self.run.recorder
@@ -75,8 +84,8 @@ class RunProgress:
         with jax.enable_x64(True):
             objective = loss + float(run.method.regularizer.value(x))
         spread = {name: float(value) for name, value in (self.state.discrepancy or {}).items()}
-        server, weights = self.state.server, recorder.client_weights
-        return Evaluation(x, loss, objective, run.problem, run.method, weights, spread, server, self.done, run.plan)
+        server, weights, took_part = self.state.server, recorder.client_weights, run.plan.chosen
+        return Evaluation(x, loss, objective, run.problem, run.method, weights, spread, server, self.done, took_part)
 
     def note(self) -> str:
         return f"objective {self.rows[-1]['objective']:.4g}"
@@ -93,7 +102,8 @@ class RunProgress:
         rows = [row for row in extra["rows"] if self.run.schedule.due(row["round"])]
         if self.shadow is not None:
             self.shadow.resume(extra.get("shadow") or {})
-        return replace(self, done=done, state=states, rows=rows, stopwatch=Stopwatch(extra["seconds"]))
+        now = replace(self, done=done, state=states, rows=rows, stopwatch=Stopwatch(extra["seconds"]))
+        return replace(now, overdue=now._is_overdue())
 
     def result(self) -> Result:
         """Return what the user gets, and warn of a divergence."""
@@ -104,7 +114,7 @@ class RunProgress:
             grew = f"the loss grew from {self.rows[0]['loss']:.3g} to {self.rows[-1]['loss']:.3g}"
             text = f"{type(run.method).__name__} diverges: {grew}; try smaller step sizes"
             warnings.warn(text, DivergenceWarning, stacklevel=3)
-        stopped = {"stopped": f"stopped by stop_when in round {self.done}"} if self.stopped else {}
+        stopped = {} if self.stopped is None else {"stopped": self.stopped}
         return Result(
             x=jax.device_get(output(run.method, self.state)),
             server=jax.device_get(self.state.server),
@@ -116,4 +126,12 @@ class RunProgress:
             method=run.method,
             shadow=None if shadow is None else shadow.frame(),
             shadow_points=None if shadow is None else shadow.trajectory(),
+            stopped=self.stopped,
         )
+
+
+def _read_only(a: Any) -> np.ndarray:
+    """A copy in float64 for functions of users, none of which can change what another one sees."""
+    copy = np.array(a, np.float64)
+    copy.setflags(write=False)
+    return copy

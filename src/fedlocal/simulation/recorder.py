@@ -1,7 +1,7 @@
 """Recorder: measures the points of a run; each gives a row of its history."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,11 @@ from fedlocal import metrics as metrics_module
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.core.schedule import at_round
 from fedlocal.metrics import ClientDiscrepancy, Evaluation, Metric
+from fedlocal.metrics.base import MetricFn, check_metrics
 from fedlocal.simulation.discrepancy import first_message
 from fedlocal.simulation.plan import Plan
 
-MetricLike = Metric | Callable[[Params], Any]
+MetricLike = Metric | MetricFn
 Row = dict[str, float]
 
 
@@ -46,17 +47,11 @@ class Recorder:
         cls, owner: str, problem: AbstractProblem, method: LocalMethod, plan: Plan, metrics: Any, x0: Params
     ) -> "Recorder":
         """Check the metrics of a run, and count what its messages hold."""
-        if not isinstance(metrics, Sequence):
-            raise TypeError(f"{owner}: metrics must be a list, got {type(metrics).__name__}")
-        for metric in metrics:
-            if isinstance(metric, type):
-                raise TypeError(f"{owner}: metrics holds the class {metric.__name__}; give {metric.__name__}(...)")
-            if not isinstance(metric, Metric) and not callable(metric):
-                raise TypeError(f"{owner}: metrics must be metrics or functions of the parameters, got {metric!r}")
+        metrics = check_metrics(owner, metrics)
         weights, method = plan.client_weights(), at_round(method, 0)
         sent = jax.eval_shape(lambda x: (first_message(method, x), method.broadcast(method.init(x))), x0)
         up, down = (sum(a.size for a in jax.tree.leaves(part)) for part in sent)
-        return cls(owner, problem, tuple(metrics), weights, problem.loss_weights(weights), up, down)
+        return cls(owner, problem, metrics, weights, problem.loss_weights(weights), up, down)
 
     @property
     def wants_discrepancy(self) -> bool:
@@ -75,7 +70,7 @@ class Recorder:
                     raise ValueError(f"{self.owner}: {text}")
                 row |= measured
         for row, evaluation in zip(rows, evaluations, strict=True):
-            took_part = evaluation.plan.chosen.took_part(evaluation.round)
+            took_part = evaluation.participation.took_part(evaluation.round)
             row["numbers_up"] = took_part * self.numbers_up
             row["numbers_down"] = took_part * self.numbers_down
             row["seconds"] = stopwatch.seconds()

@@ -47,6 +47,7 @@ class Result:
         method: the method.
         shadow: one row per local step, if `Shadow` was asked for.
         shadow_points: (rounds, K + 1, ...) the shadow points, if `Shadow(points=True)` was asked for.
+        stopped: in which round `stop_when` ended the run, and why; None if it did not.
     """
 
     x: Params
@@ -59,6 +60,7 @@ class Result:
     method: LocalMethod = field(repr=False)
     shadow: pd.DataFrame | None = field(default=None, repr=False)
     shadow_points: Params | None = field(default=None, repr=False)
+    stopped: str | None = None
 
     def certificate(self, federated: bool = False) -> Certificate:
         """Bound how far `x` is from optimal for the run's problem, regulariser and client weights; see `fedlocal.certificate`."""
@@ -66,5 +68,5 @@ class Result:
 
     def __repr__(self) -> str:
         last = self.history.iloc[-1]
-        state = f", {self.diverged}" if self.diverged else ""
+        state = "".join(f", {said}" for said in (self.diverged, self.stopped) if said)
         return f"Result(round {int(last['round'])}, objective {last['objective']:.6g}{state})"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from jax.sharding import Mesh
 
+from fedlocal.callbacks.base import Callback, CallbackFunction, check_callbacks, following
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.core.types import Weights
 from fedlocal.samplers import AnySampler
@@ -14,11 +15,12 @@ from fedlocal.simulation.driver import Saver, drive, resume
 from fedlocal.simulation.engines import EngineName, engine_for
 from fedlocal.simulation.mesh import check_same_call, leads, mesh_of, processes
 from fedlocal.simulation.plan import Sampling
-from fedlocal.simulation.progress import RunProgress, StopWhen
+from fedlocal.simulation.progress import RunProgress
 from fedlocal.simulation.recorder import MetricLike
 from fedlocal.simulation.result import Result
 from fedlocal.simulation.run import Run, RunArguments
 from fedlocal.simulation.shadow import Shadow, ShadowRecorder
+from fedlocal.stopping import StopWhen, check_rules
 from fedlocal.util.progress import ProgressBar
 
 
@@ -44,6 +46,7 @@ def simulate(
     shadow: Shadow | None = None,
     mesh: Mesh | int | None = None,
     stop_when: StopWhen | None = None,
+    callbacks: Sequence[Callback | CallbackFunction] = (),
 ) -> Result:
     r"""Run a federated method on a problem.
 
@@ -72,9 +75,12 @@ def simulate(
         shadow: look at every local step: mean trajectory, discrepancies and potentials, see `fl.Shadow`. With engine "jax".
         mesh: devices that share the clients of every round: a `jax.sharding.Mesh` of one axis, or how many devices of this
             process; None is one device. With engine "jax". Results are those of one device up to the order of summation.
-        stop_when: a function that is called after each evaluation with its row of the history, a dict, and the point, a pytree
-            of float64 arrays. The run ends when it returns True; the result is kept, and `configuration["stopped"]` of its
-            provenance says in which round it ended. Processes of a mesh must agree in what it returns.
+        stop_when: a rule of `fl.stopping`, or a function that is called after each evaluation with its row of the history, a
+            dict, and the point, a pytree of float64 arrays, and ends the run by returning True or a text that is the reason;
+            or a list of them, the first of which that says so ends the run. The result is kept, and `result.stopped`
+            says in which round it ended and why. Processes of a mesh must agree in what it returns.
+        callbacks: functions that are called after each evaluation with (round, row, x), and objects of `fl.callbacks`, e.g.
+            `fl.callbacks.CSV("history.csv")`. Of the processes of a mesh the first one calls them.
 
     A mesh may have devices of several processes (`jax.distributed`): all of them make the same call and get the same result,
     but for the seconds. Each must hold all data and see the same checkpoint, which the first of them writes; any mesh may
@@ -94,11 +100,11 @@ def simulate(
     shadows = None if shadow is None else ShadowRecorder.make("simulate", run.problem, run.stepped, run.plan, shadow)
     if shadow is not None and shadow.points and checkpoint is not None:
         raise ValueError("simulate: a checkpoint keeps no shadow points; give Shadow(points=False) or checkpoint=None")
-    if stop_when is not None and not callable(stop_when):
-        raise TypeError(f"simulate: stop_when must be a function of (row, x), got {stop_when!r}")
     devices = mesh_of("simulate", mesh)
+    rules = check_rules("simulate", stop_when, len(processes(devices)))
+    called = check_callbacks("simulate", callbacks) if leads(devices) else ()
     chosen = engine_for("simulate", engine, run, devices)
-    first = RunProgress(run, chosen, run.first_state(), shadow=shadows, stop_when=stop_when)
+    first = RunProgress(run, chosen, run.first_state(), shadow=shadows, rules=rules, callbacks=called)
     saved = None if checkpoint is None else Checkpoint(checkpoint, run.identity(chosen.configuration["engine"]))
     now = resume(first, run.schedule, saved)
     saver = Saver(saved, writes=leads(devices))
@@ -106,7 +112,8 @@ def simulate(
         call = {"shadow": None, **run.identity("jax"), "rounds": run.rounds, "the round in the checkpoint": now.done}
         check_same_call("simulate", devices, call)
     bar = ProgressBar(type(method).__name__, run.rounds, progress and leads(devices))
-    last = drive(now, run.schedule, saver, bar)
+    with following(called, {**run.configuration, **chosen.configuration}, now.rows):
+        last = drive(now, run.schedule, saver, bar)
     if shadows is not None:
         shadows.watch_end(last.done, last.state)
     return last.result()

@@ -1,6 +1,7 @@
 """Checks of a user's arguments: an error is one sentence that names the function, the value and what would work."""
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -59,3 +60,17 @@ def instance(owner: str, name: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"{owner}: {name} must be a {kind.__name__}, got {value!r}")
     return value
+
+
+def takes(owner: str, name: str, function: Callable[..., Any], arguments: Sequence[str]) -> None:
+    """Raise an error if `function` cannot be called with these positional arguments, as far as its signature says."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions that are not written in Python have none
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        called = getattr(function, "__name__", type(function).__name__)
+        wanted = ", ".join(arguments)
+        raise TypeError(f"{owner}: {name}: {called} must take ({wanted}), but its arguments are {signature}") from None

@@ -407,3 +407,17 @@ def test_a_run_with_a_metric_of_other_numbers_is_another_run(tmp_path: Path):
     fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=2, metrics=[fl.metrics.Suboptimality(0.0)], **arguments)
     with pytest.raises(ValueError, match="belongs to another run: data of the metrics"):
         fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=4, metrics=[fl.metrics.Suboptimality(1.0)], **arguments)
+
+
+def test_a_run_that_diverged_between_evaluations_is_the_same_when_it_is_called_again(tmp_path: Path):
+    common: dict[str, Any] = {"rounds": 50, "eval_every": 40, "local_steps": 3, "checkpoint": tmp_path / "run.npz"}
+    runs = []
+    for _ in range(2):
+        with pytest.warns(fl.DivergenceWarning):
+            runs.append(fl.simulate(federation(), fl.methods.FedAvg(1e40), **common))
+    first, second = runs
+    assert first.diverged is not None
+    assert 0 < first.diverged.round < 40
+    assert first.history["round"].tolist() == [0, first.diverged.round]
+    assert first.diverged == second.diverged
+    assert first.history.drop(columns="seconds").equals(second.history.drop(columns="seconds"))

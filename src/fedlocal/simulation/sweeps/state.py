@@ -126,8 +126,8 @@ class SweepState:
             far, r = {name: float(value) for name, value in far.items()}, int(diverged[place])
             loss, objective, weights = float(losses[place]), float(objectives[place]), recorder.client_weights
             done = r if r >= 0 else self.done
-            plan = batch.runs[shown[place]].plan
-            return Evaluation(x, loss, objective, run.problem, methods[place], weights, far, own, done, plan)
+            common = (run.problem, methods[place], weights, far, own, done, batch.runs[shown[place]].plan.chosen)
+            return Evaluation(x, loss, objective, *common)
 
         rows = recorder.rows([evaluation(place) for place in living], self.stopwatch)
         ended = (diverged >= 0) | ~np.isfinite(losses)

@@ -156,3 +156,39 @@ def test_a_metric_that_returns_no_number_is_told():
     problem = fl.problems.quadratics(matrices=[np.eye(2)], optima=[np.ones(2)])
     with pytest.raises(TypeError, match="nothing must return a number or a dict of numbers, got None"):
         fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=1, local_steps=1, metrics=[nothing])
+
+
+def test_functions_may_take_the_round():
+    """A second argument that has a default keeps it, unless its name is `round`."""
+
+    def needed(x: Any, now: int) -> float:
+        return now
+
+    def named(x: Any, round: int = -1) -> float:
+        return round
+
+    def other(x: Any, scale: float = 7.0) -> float:
+        return scale
+
+    def alone(x: Any, *, round: int = -1) -> float:
+        return round
+
+    problem = fl.problems.quadratics(matrices=[np.eye(2)], optima=[np.ones(2)])
+    common: dict[str, Any] = {"rounds": 3, "local_steps": 1, "eval_every": 2, "metrics": [needed, named, other, alone]}
+    for history in (
+        fl.simulate(problem, fl.methods.FedAvg(0.1), **common).history,
+        fl.loop(problem, fl.methods.FedAvg(0.1), **common).history,
+        fl.sweep(problem, fl.methods.FedAvg(0.1), {"client_step_size": [0.1]}, **common).history,
+    ):
+        assert history["needed"].tolist() == history["named"].tolist() == [0, 2, 3]
+        assert set(history["other"]) == {7.0}
+        assert set(history["alone"]) == {-1}
+
+
+def test_a_function_with_other_arguments_is_told_before_the_run():
+    def three(x: Any, round: int, more: int) -> float:
+        return 0.0
+
+    problem = fl.problems.quadratics(matrices=[np.eye(2)], optima=[np.ones(2)])
+    with pytest.raises(TypeError, match=r"simulate: metrics: three must take \(x, round\), but its arguments are \(x"):
+        fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=1, local_steps=1, metrics=[three])

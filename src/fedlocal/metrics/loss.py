@@ -1,0 +1,110 @@
+"""The loss in float64, and metrics of it: on other data, against the optimum, and the fraction of right answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedlocal.core import AbstractProblem, Params
+from fedlocal.data.federated_data import FederatedData
+from fedlocal.metrics.base import Evaluation, Metric
+from fedlocal.problems.data_problem import DataProblem
+from fedlocal.util import checks
+
+
+class Suboptimality(Metric):
+    """objective - optimum.
+
+    Args:
+        optimum: the minimum of F + psi, e.g. `fl.solvers.centralized(problem, psi).objective`.
+    """
+
+    def __init__(self, optimum: float):
+        self.optimum = checks.number("Suboptimality", "optimum", optimum)
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        return {"suboptimality": evaluation.objective - self.optimum}
+
+
+class Loss(Metric):
+    """The loss of the same parameters on other data; clients have equal weights.
+
+    Args:
+        other: data, e.g. for validation, on which the problem of the run is taken; or another problem.
+        name: of the column.
+    """
+
+    def __init__(self, other: FederatedData | AbstractProblem, name: str = "validation_loss"):
+        if not isinstance(other, (FederatedData, AbstractProblem)):
+            raise TypeError(f"Loss: other must be FederatedData or a problem, got {type(other).__name__}")
+        self.other, self.name = other, name
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        return self.measure_many([evaluation])[0]
+
+    def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
+        problem = problem_on("Loss", self.other, evaluations[0].problem)
+        weights = np.full(problem.num_clients, 1 / problem.num_clients)
+        losses = losses_in_float64(problem, stacked_points(evaluations), problem.loss_weights(weights))
+        return [{self.name: float(loss)} for loss in losses]
+
+
+class Accuracy(Metric):
+    """The fraction of examples that are classified correctly.
+
+    Args:
+        data: the examples; None takes those of the problem.
+        name: of the column.
+    """
+
+    def __init__(self, data: FederatedData | None = None, name: str = "accuracy"):
+        self.data, self.name = data, name
+
+    def measure(self, evaluation: Evaluation) -> dict[str, float]:
+        return self.measure_many([evaluation])[0]
+
+    def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
+        problem = evaluations[0].problem
+        if not hasattr(problem, "correct"):
+            raise TypeError(f"Accuracy: needs Logistic, Softmax or MLP, got {type(problem).__name__}")
+        assert isinstance(problem, DataProblem)
+        measured = problem if self.data is None else problem.with_data(self.data)
+        points = stacked_points(evaluations)
+        with jax.enable_x64(True):
+            return [{self.name: float(value)} for value in _accuracies(measured, points)]
+
+
+def problem_on(owner: str, other: FederatedData | AbstractProblem, own: AbstractProblem) -> AbstractProblem:
+    """Return the problem `own` of a run on other data, or `other` itself if it is a problem."""
+    if not isinstance(other, FederatedData):
+        return other
+    if not isinstance(own, DataProblem):
+        raise TypeError(f"{owner}: {type(own).__name__} has no data; give another problem instead of data")
+    return own.with_data(other)
+
+
+def stacked_points(evaluations: Sequence[Evaluation]) -> Params:
+    """Return the points of several evaluations, stacked along the first axis of every array."""
+    return jax.tree.map(lambda *a: np.stack(a), *(evaluation.x for evaluation in evaluations))
+
+
+def losses_in_float64(problem: AbstractProblem, points: Params, loss_weights: np.ndarray) -> np.ndarray:
+    """Return F at several points, which are stacked along the first axis of every array."""
+    with jax.enable_x64(True):
+        points = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), points)
+        return np.asarray(_losses(problem, points, jnp.asarray(loss_weights, jnp.float64)))
+
+
+@jax.jit
+def _losses(problem: AbstractProblem, points: Params, loss_weights: jax.Array) -> jax.Array:
+    if len(jax.tree.leaves(points)[0]) == 1:  # a product with a vector is faster than with a matrix of one column
+        return problem.loss(jax.tree.map(lambda a: a[0], points), loss_weights)[None]
+    return jax.vmap(problem.loss, (0, None))(points, loss_weights)
+
+
+@jax.jit
+def _accuracies(problem: Any, points: Params) -> jax.Array:
+    each = jnp.full(problem.data.num_examples, 1 / problem.data.num_examples)
+    return jax.vmap(lambda x: problem.weighted_sum(problem.correct, x, each))(points)
