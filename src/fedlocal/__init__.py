@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from fedlocal.simulation.plain_loop import loop
     from fedlocal.simulation.result import DivergenceWarning, Result
+    from fedlocal.simulation.saved.results import load
     from fedlocal.simulation.shadow import Shadow
     from fedlocal.simulation.single_run import simulate
     from fedlocal.simulation.sweeps.grid_run import sweep
@@ -65,6 +66,7 @@ __all__ = [
     "check_method",
     "data",
     "estimators",
+    "load",
     "loop",
     "methods",
     "metrics",
@@ -83,6 +85,7 @@ MODULES = {  # of the names that are not parts of the library
     "fedlocal.problems": ("Problem",),
     "fedlocal.simulation.plain_loop": ("loop",),
     "fedlocal.simulation.result": ("DivergenceWarning", "Result"),
+    "fedlocal.simulation.saved.results": ("load",),
     "fedlocal.simulation.single_run": ("simulate",),
     "fedlocal.simulation.sweeps.grid_run": ("sweep",),
     "fedlocal.simulation.sweeps.result": ("SweepResult",),

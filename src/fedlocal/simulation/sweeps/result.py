@@ -10,6 +10,7 @@ from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
 from fedlocal.simulation.plan import Plan
 from fedlocal.simulation.result import Divergence, Result, not_finite
 from fedlocal.util import checks
+from fedlocal.util.files import AnyPath
 
 Rule = Literal["mean", "last", "best"]
 RULES: tuple[str, ...] = get_args(Rule)
@@ -37,20 +38,20 @@ class SweepResult:
     Args:
         cells: one row per cell: the grid's values, and the round of divergence (missing if the cell stayed finite).
         history: one row per cell and evaluation.
-        methods: the method of each cell.
+        methods: the method of each cell; None where it was loaded and could not be saved.
         points: the parameters of each cell.
         servers: the last server state of each cell.
-        problem: the losses of the clients.
+        problem: the losses of the clients; a reference to them if the result was loaded without its problem.
         plan: who took part: `plan.cohort(r)` are the clients of round r, the same for all cells.
         provenance: versions, machine and the configuration of the call.
     """
 
     cells: pd.DataFrame
     history: pd.DataFrame
-    methods: list[LocalMethod] = field(repr=False)
+    methods: list[LocalMethod | Any] = field(repr=False)  # Any: only a result that was loaded has something else here
     points: list[Params] = field(repr=False)
     servers: list[Server] = field(repr=False)
-    problem: AbstractProblem = field(repr=False)
+    problem: AbstractProblem | Any = field(repr=False)
     plan: Plan = field(repr=False)
     provenance: dict[str, Any] = field(repr=False)
 
@@ -96,6 +97,16 @@ class SweepResult:
             problem=self.problem,
             method=self.methods[cell],
         )
+
+    def save(self, path: AnyPath) -> None:
+        """Write all but the problem to one file, in one step and without pickle; `fl.load(path)` reads it.
+
+        Args:
+            path: the file, in NumPy's format npz; a folder that does not exist is made.
+        """
+        from fedlocal.simulation.saved.results import save_result  # imported here because it imports this module
+
+        save_result(self, path)
 
     def __repr__(self) -> str:
         diverged = self.cells["diverged"].notna().sum()
