@@ -17,7 +17,7 @@ from fedlocal.util import moved
 from fedlocal.util.provenance import version
 
 if TYPE_CHECKING:
-    from fedlocal import data, estimators, methods, metrics, mirrors, problems, regularizers, solvers, theory
+    from fedlocal import data, estimators, methods, metrics, mirrors, plot, problems, regularizers, solvers, theory
     from fedlocal.core import LocalMethod, MirrorMap, Regularizer, Round
     from fedlocal.data.federated_data import FederatedData
     from fedlocal.methods.contract import check_method
@@ -71,6 +71,7 @@ __all__ = [
     "methods",
     "metrics",
     "mirrors",
+    "plot",
     "problems",
     "regularizers",
     "simulate",

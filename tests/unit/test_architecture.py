@@ -12,7 +12,7 @@ LAYERS = [
     {"core"},
     {"losses", "regularizers", "mirrors", "data"},
     {"problems", "methods"},
-    {"report", "metrics", "simulation", "solvers"},
+    {"plot", "report", "metrics", "simulation", "solvers"},
     {"theory"},
     {"estimators", "experiments", "flower"},
     {"deploy"},

@@ -15,6 +15,7 @@ MODULES = (
     ".mirrors",
     ".metrics",
     ".estimators",
+    ".plot",
     ".solvers",
     ".data",
     ".theory",

@@ -82,6 +82,17 @@ class Result:
             raise ValueError(f"certificate: {lost}; call fl.certificate(problem, regularizer, result.x, weights)")
         return certify(self.problem, self.method.regularizer, self.x, self.plan.client_weights(), federated)
 
+    def plot(self, y: str = "objective", x: str = "round") -> Any:
+        """Draw a column of the history; see `fl.plot.curves`, which also draws several results.
+
+        Args:
+            y: the column to draw, such as "loss".
+            x: the column to draw it against: "round", "seconds", "numbers_up" or "numbers_down".
+        """
+        from fedlocal.plot import curves  # imported here because matplotlib is slow to import
+
+        return curves(self, y, x)
+
     def save(self, path: AnyPath) -> None:
         """Write all but the problem to one file, in one step and without pickle; `fl.load(path)` reads it.
 

@@ -98,6 +98,21 @@ class SweepResult:
             method=self.methods[cell],
         )
 
+    def plot(self, metric: str = "objective") -> Any:
+        """Draw the scores of all cells over one or two numbers of the grid, else a line for each cell.
+
+        See `fl.plot.heat_map` and `fl.plot.curves`, which have more to choose.
+
+        Args:
+            metric: a column of the history.
+        """
+        from fedlocal.plot import curves, heat_map  # imported here because matplotlib is slow to import
+        from fedlocal.plot.tidy import grid_names
+
+        names = grid_names(self)
+        numeric = all(pd.api.types.is_numeric_dtype(self.cells[name]) for name in names)
+        return heat_map(self, metric) if numeric and len(names) in (1, 2) else curves(self, metric)
+
     def save(self, path: AnyPath) -> None:
         """Write all but the problem to one file, in one step and without pickle; `fl.load(path)` reads it.
 
