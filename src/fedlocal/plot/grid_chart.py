@@ -100,7 +100,7 @@ def _scores(sweep: SweepResult, names: list[str], metric: str, rule: Rule, windo
 
 def _score_line(axis: Axes, name: str, scores: pd.Series, label: str, largest: bool) -> None:
     fine: Any = scores.dropna()
-    broken = [place for place, value in scores.items() if np.isnan(value)]
+    broken: Any = scores.index[scores.isna().to_numpy()]
     axis.plot(fine.index, fine, "o-", color=PALETTE[0], markersize=4.5, linewidth=1.8, label="score")
     best: Any = fine.idxmax() if largest else fine.idxmin()
     _star(axis, best, fine[best], f"{axis_label(name)} {best:.3g}")

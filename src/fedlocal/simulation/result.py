@@ -11,7 +11,7 @@ import pandas as pd
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
 from fedlocal.simulation.plan import Plan
 from fedlocal.solvers.certificates import Certificate, certify
-from fedlocal.util import serialization
+from fedlocal.util import html, serialization
 from fedlocal.util.files import AnyPath, write_atomically
 from fedlocal.util.optional import optional_import
 
@@ -125,3 +125,21 @@ class Result:
         last = self.history.iloc[-1]
         state = f", {self.diverged}" if self.diverged else ""
         return f"Result(round {int(last['round'])}, objective {last['objective']:.6g}{state})"
+
+    def _repr_html_(self) -> str:
+        (last,) = self.history.tail(1).to_dict("records")
+        picture = html.curve(self.history["round"].to_numpy(), self.history["objective"].to_numpy())
+        caption = html.paragraph("objective against rounds") if picture else ""
+        return html.section(
+            repr(self),
+            html.paragraph(self._made_by()),
+            picture,
+            caption,
+            html.facts({str(name): value for name, value in last.items()}),
+        )
+
+    def _made_by(self) -> str:
+        """The method and the problem in one line."""
+        method = self.provenance["configuration"]["method"] if self.method is None else self.method
+        line = " ".join(str(method).split()).replace("( ", "(").replace(" )", ")")
+        return f"{line} on {self.problem!r}"

@@ -9,11 +9,12 @@ import pandas as pd
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
 from fedlocal.simulation.plan import Plan
 from fedlocal.simulation.result import Divergence, Result, not_finite
-from fedlocal.util import checks
+from fedlocal.util import checks, html
 from fedlocal.util.files import AnyPath
 
 Rule = Literal["mean", "last", "best"]
 RULES: tuple[str, ...] = get_args(Rule)
+BEST_CELLS = 5  # that a notebook shows
 
 
 def score_groups(
@@ -126,3 +127,10 @@ class SweepResult:
     def __repr__(self) -> str:
         diverged = self.cells["diverged"].notna().sum()
         return f"SweepResult({len(self.cells)} cells, {diverged} diverged, {self.history['round'].max()} rounds)"
+
+    def _repr_html_(self) -> str:
+        ranked = self.cells.drop(columns="diverged").assign(objective=self.score("objective", "last"))
+        ranked = ranked.dropna(subset="objective").sort_values("objective").head(BEST_CELLS).reset_index()
+        rows = html.table(list(map(str, ranked)), ranked.to_numpy(object).tolist())
+        best = html.paragraph("the cells with the smallest objective after the last round") if len(ranked) else ""
+        return html.section(repr(self), best, rows if len(ranked) else "")
