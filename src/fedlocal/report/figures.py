@@ -48,7 +48,7 @@ def panels(
 
     Args:
         count: number of panels.
-        path: the file; its ending says the format, .png, .pdf or .svg.
+        path: the file; its ending says the format, .png, .pdf or .svg. Without an ending PNG and PDF are written.
         title: title above all panels.
         size: width and height of one panel, in inches.
         columns: panels per row; None puts all in one row.
@@ -64,7 +64,12 @@ def panels(
         axes = axes[:count]
         figure.suptitle(title, x=0.01, ha="left", fontsize=12.5)
         yield axes
-        save_figure(figure, path)
+        if path.suffix:
+            save_figure(figure, path)
+            return
+        for kind in ("png", "pdf"):
+            save_figure(figure, path.with_name(f"{path.name}.{kind}"))
+            figure.set_layout_engine("none")  # the next format has the layout of the first
 
 
 def save_figure(figure: Figure, path: AnyPath) -> None:

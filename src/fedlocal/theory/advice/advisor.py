@@ -90,7 +90,7 @@ class Advice:
         return pd.DataFrame(rows, columns=["method", "round", "predicted_error"])
 
     def figure(self, path: str | Path) -> None:
-        """Draw the predicted error against rounds."""
+        """Draw the predicted error against rounds; the ending of the path says the format, none means PNG and PDF."""
         from fedlocal.report.figures import panels  # imported here because matplotlib is slow to import
 
         curves = self.curves()
