@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         methods,
         metrics,
         mirrors,
+        plot,
         problems,
         regularizers,
         samplers,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     )
     from fedlocal.simulation.plain_loop import loop
     from fedlocal.simulation.result import DivergenceWarning, Result
+    from fedlocal.simulation.saved.results import load
     from fedlocal.simulation.shadow import Shadow
     from fedlocal.simulation.single_run import simulate
     from fedlocal.simulation.sweeps.comparison import compare
@@ -81,10 +83,12 @@ __all__ = [
     "compare",
     "data",
     "estimators",
+    "load",
     "loop",
     "methods",
     "metrics",
     "mirrors",
+    "plot",
     "problems",
     "regularizers",
     "samplers",
@@ -101,6 +105,7 @@ MODULES = {  # of the names that are not parts of the library
     "fedlocal.problems": ("Problem",),
     "fedlocal.simulation.plain_loop": ("loop",),
     "fedlocal.simulation.result": ("DivergenceWarning", "Result"),
+    "fedlocal.simulation.saved.results": ("load",),
     "fedlocal.simulation.single_run": ("simulate",),
     "fedlocal.simulation.sweeps.comparison": ("compare",),
     "fedlocal.simulation.sweeps.grid_run": ("sweep",),

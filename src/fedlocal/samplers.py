@@ -107,17 +107,20 @@ class Availability(Sampler):
         return most, bool((there >= most).all())
 
 
-class Chosen(Sampler):
-    """The clients that a user's function of the round returns.
+class Listed(Sampler):
+    """The clients of every round, one by one.
 
     Args:
-        function: returns different client numbers from 0 for each round.
-        rounds: of the run.
-        clients: all clients, M.
+        rows: the client numbers of each round.
     """
 
-    def __init__(self, function: Callable[[int], Any], rounds: int, clients: int):
-        self.rows = [self._checked(function, r, clients) for r in range(rounds)]
+    def __init__(self, rows: Sequence[np.ndarray]):
+        self.rows = rows
+
+    @classmethod
+    def by(cls, function: Callable[[int], Any], rounds: int, clients: int) -> "Listed":
+        """Return what a user's function of the round gives for all rounds."""
+        return cls([cls._checked(function, r, clients) for r in range(rounds)])
 
     @staticmethod
     def _checked(function: Callable[[int], Any], round: int, clients: int) -> np.ndarray:
@@ -157,5 +160,5 @@ def sampler_of(owner: str, sampler: Any, rounds: int, clients: int) -> Sampler:
     if isinstance(sampler, type) and issubclass(sampler, Sampler):
         raise TypeError(f"{owner}: sampler is the class {sampler.__name__}; give {sampler.__name__}(...)")
     if callable(sampler):
-        return Chosen(sampler, rounds, clients)
+        return Listed.by(sampler, rounds, clients)
     return SAMPLERS[checks.choice(owner, "sampler", sampler, SAMPLERS)]()

@@ -12,7 +12,7 @@ LAYERS = [
     {"core"},
     {"losses", "regularizers", "mirrors", "data"},
     {"problems", "methods", "samplers"},
-    {"report", "metrics", "callbacks", "stopping", "simulation", "solvers"},
+    {"plot", "report", "metrics", "callbacks", "stopping", "simulation", "solvers"},
     {"theory"},
     {"estimators", "experiments", "flower"},
     {"deploy"},

@@ -17,6 +17,7 @@ MODULES = (
     ".callbacks",
     ".stopping",
     ".estimators",
+    ".plot",
     ".solvers",
     ".data",
     ".theory",

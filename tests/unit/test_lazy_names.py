@@ -27,6 +27,23 @@ def test_every_name_is_there(name: str):
         assert found is sys.modules[f"fedlocal.{name}"]
 
 
+def public_modules(module: ModuleType, name: str) -> dict[str, ModuleType]:
+    """The public modules below a module, by their names as users write them."""
+    inner = {f"{name}.{each}": getattr(module, each) for each in dir(module) if not each.startswith("_")}
+    found = {path: value for path, value in inner.items() if isinstance(value, ModuleType)}
+    return found | {path: each for own, value in found.items() for path, each in public_modules(value, own).items()}
+
+
+def test_tab_completion_shows_public_names_only():
+    modules = public_modules(fl, "fl")
+    assert {"fl.data", "fl.data.partition", "fl.metrics", "fl.plot", "fl.theory"} <= set(modules)
+    for path, module in {**modules, "fedlocal.flower": import_module("fedlocal.flower")}.items():
+        assert sorted(dir(module)) == sorted(module.__all__), path
+        for name in dir(module):
+            owner = getattr(getattr(module, name), "__module__", "fedlocal")
+            assert owner.startswith("fedlocal"), f"{path}.{name} comes from {owner}"
+
+
 def test_type_checkers_are_told_the_same():
     tree = ast.parse(Path(str(fl.__file__)).read_text())
     (checked,) = [node for node in tree.body if isinstance(node, ast.If)]

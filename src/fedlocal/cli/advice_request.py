@@ -70,7 +70,7 @@ def advise_data(request: AdviceRequest, directory: Path, console: Console) -> Ad
 
     Args:
         request: the data, the model and the budget.
-        directory: the folder of run.py, advice.csv, provenance.json and figure.png.
+        directory: the folder of run.py, advice.csv, provenance.json, figure.png and figure.pdf.
         console: where the advice is printed.
     """
     check_writable(directory / "run.py", "give --directory a folder that can be written")
@@ -106,7 +106,7 @@ def advise_data(request: AdviceRequest, directory: Path, console: Console) -> Ad
         console.print(f"  [yellow]{escape(warning)}[/]", highlight=False)
     console.print(Syntax(program, "python", background_color="default", word_wrap=True))
     if advice.model is not None:
-        advice.figure(directory / "figure.png")
+        advice.figure(directory / "figure")  # as PNG and as PDF
         console.print(f"  figure: {escape(str(directory / 'figure.png'))}", highlight=False)
     console.print(f"  program: {escape(str(directory / 'run.py'))}", highlight=False)
     return advice

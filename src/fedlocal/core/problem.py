@@ -1,13 +1,16 @@
 """AbstractProblem: the losses of the clients, with exact and stochastic gradients."""
 
+import dataclasses
+import reprlib
 from abc import abstractmethod
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
 import numpy as np
 
 from fedlocal.core.types import Params, Scalar
+from fedlocal.util import html
 
 
 class Batch(NamedTuple):
@@ -63,3 +66,35 @@ class AbstractProblem(eqx.Module):
     @abstractmethod
     def loss(self, x: Params, loss_weights: jax.Array | np.ndarray) -> jax.Array:
         """F(x), traced in float64 by the engines."""
+
+    def summary(self) -> dict[str, str]:
+        """Return the fields that are not None as short text, arrays by type and shape."""
+        fields = {field.name: getattr(self, field.name, None) for field in dataclasses.fields(self) if field.repr}
+        return {name: _short(value) for name, value in fields.items() if value is not None}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self.summary().items())})"
+
+    def _repr_html_(self) -> str:
+        return html.section(type(self).__name__, html.facts(self.summary()))
+
+
+def _short(value: Any) -> str:
+    """A field in one line."""
+    if isinstance(value, jax.tree_util.Partial):
+        value = value.func
+    if isinstance(value, eqx.Module):
+        return " ".join(repr(value).split())
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    shortened = jax.tree.map(
+        lambda a: _Text(f"{a.dtype}[{','.join(map(str, a.shape))}]") if hasattr(a, "dtype") else a, value
+    )
+    return reprlib.repr(shortened)
+
+
+class _Text(str):
+    """Text that stands without quotes in a tuple or a dict."""
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -40,3 +40,7 @@ __all__ = [
     "synthetic_low_rank",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from fedlocal.core import static
-from fedlocal.util import checks
+from fedlocal.util import checks, html
 from fedlocal.util.placement import on_device
 
 
@@ -200,6 +200,13 @@ class FederatedData(eqx.Module):
         clients = "1 client" if len(self) == 1 else f"{len(self)} clients"
         each = f"{sizes.min()} each" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()} each"
         return f"FederatedData({clients}, {self.num_examples} examples, {each}; arrays {shapes})"
+
+    def _repr_html_(self) -> str:
+        sizes = np.asarray(self.client_sizes)
+        rows: dict[str, Any] = {"clients": len(self), "examples": self.num_examples}
+        rows["examples of a client"] = f"{sizes.min()} to {sizes.max()}, median {np.median(sizes):g}"
+        rows |= {f"array {i}": f"{a.dtype} {tuple(a.shape)}" for i, a in enumerate(self.arrays)}
+        return html.section("FederatedData", html.facts(rows))
 
     @property
     def num_examples(self) -> int:

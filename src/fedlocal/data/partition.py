@@ -10,6 +10,12 @@ import numpy as np
 
 from fedlocal.util import checks
 
+__all__ = ["by_quantity", "dirichlet", "iid", "shards"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 def iid(num_examples: int, num_clients: int, seed: int = 0) -> np.ndarray:
     """Rows dealt at random, as evenly as possible.

@@ -26,7 +26,7 @@ OPTIMUM = 0.3333407520687  # of l2 logistic regression on a9a with L2; a test of
 class DemoResult:
     """Figure, table, verdicts, history and provenance of a part of the demonstration."""
 
-    figure: Path
+    figure: Path  # without the ending
     table: Any  # for rich
     verdicts: list[Verdict]
     history: pd.DataFrame
@@ -41,10 +41,10 @@ def demo(directory: Path, seed: int, console: Console) -> None:
         console.print(result.table)
         for verdict in result.verdicts:
             console.print(f"  {verdict.styled()}", highlight=False)
-        stem = result.figure.with_suffix("")
+        stem = result.figure
         write_atomically(stem.with_suffix(".csv"), result.history.to_csv(index=False).encode())
         write_atomically(stem.with_suffix(".json"), (json.dumps(result.provenance, indent=2) + "\n").encode())
-        console.print(f"  figure: {result.figure}\n", highlight=False)
+        console.print(f"  figure: {stem.with_suffix('.png')}\n", highlight=False)
 
 
 def sparse(directory: Path, seed: int, rounds: int = 200) -> DemoResult:
@@ -62,7 +62,7 @@ def sparse(directory: Path, seed: int, rounds: int = 200) -> DemoResult:
         provenance[name] = result.provenance
     history = pd.concat(histories, ignore_index=True)
 
-    figure = directory / "sparse.png"
+    figure = directory / "sparse"
     with panels(2, figure, "A sparse model over 64 clients: 512 of 1024 features are real") as (left, right):
         for name, rows in history.groupby("method", sort=False):
             left.plot(rows["round"], rows["f1"], color=COLORS[str(name)], label=name)
@@ -108,7 +108,7 @@ def rare_communication(directory: Path, seed: int, steps: int = 4096, clients: i
     history = pd.DataFrame(rows)
     tuned = history.loc[history.groupby(["method", "rounds"], sort=False)["suboptimality"].idxmin()]
 
-    figure = directory / "rare_communication.png"
+    figure = directory / "rare_communication"
     title = f"Logistic regression on a9a, {clients} clients, {steps} gradients each"
     with panels(1, figure, title, size=(6.4, 3.8)) as (axis,):
         for name, part in tuned.groupby("method", sort=False):

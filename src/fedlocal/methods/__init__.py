@@ -28,3 +28,7 @@ __all__ = [
     "Scaffold",
     "SubgradientFedAvg",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,3 +6,7 @@ from fedlocal.mirrors.euclidean import Euclidean
 from fedlocal.mirrors.p_norm import PNorm
 
 __all__ = ["DiagonalQuadratic", "Entropy", "Euclidean", "PNorm"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

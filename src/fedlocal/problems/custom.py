@@ -41,7 +41,7 @@ class Problem(DataProblem):
     loss_fn: Callable[..., jax.Array] = static()
     data: FederatedData
     init_fn: Callable[[jax.Array], Params] | None = static()
-    version: str = static()  # of the loss, with all that it reads
+    version: str = static(repr=False)  # of the loss, with all that it reads
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from fedlocal.methods.table import ROWS
-from fedlocal.util.files import write_atomically
+from fedlocal.util.files import AnyPath, write_atomically
 
 COLORS = {row.label: row.color for row in ROWS} | {"centralized": "#3d5a80", "local": "#8d8d8d"}
 MARKERS = {row.label: row.marker for row in ROWS}
@@ -32,6 +32,7 @@ STYLE: dict[Any, Any] = {
     "lines.linewidth": 2.0,
     "legend.frameon": False,
 }
+FORMATS: dict[str, dict[str, Any]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}  # and metadata
 
 
 @contextmanager
@@ -43,11 +44,11 @@ def panels(
     columns: int | None = None,
     share_y: bool = False,
 ) -> Iterator[list[Axes]]:
-    """Yield the axes of panels with a common title; the figure is saved as PNG when the block ends.
+    """Yield the axes of panels with a common title; the figure is saved when the block ends.
 
     Args:
         count: number of panels.
-        path: the PNG file.
+        path: the file; its ending says the format, .png, .pdf or .svg. Without an ending PNG and PDF are written.
         title: title above all panels.
         size: width and height of one panel, in inches.
         columns: panels per row; None puts all in one row.
@@ -63,9 +64,28 @@ def panels(
         axes = axes[:count]
         figure.suptitle(title, x=0.01, ha="left", fontsize=12.5)
         yield axes
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png")
-        write_atomically(path, picture.getvalue())
+        if path.suffix:
+            save_figure(figure, path)
+            return
+        for kind in ("png", "pdf"):
+            save_figure(figure, path.with_name(f"{path.name}.{kind}"))
+            figure.set_layout_engine("none")  # the next format has the layout of the first
+
+
+def save_figure(figure: Figure, path: AnyPath) -> None:
+    """Write a figure as PNG, PDF or SVG. The file holds no date: the same figure gives the same bytes.
+
+    Args:
+        figure: any figure of Matplotlib.
+        path: the file; its ending says the format. A folder that does not exist is made.
+    """
+    kind = Path(path).suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise ValueError(f"save: the path must end in .{', .'.join(FORMATS)}, got {str(path)!r}")
+    picture = io.BytesIO()
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "fedlocal", "pdf.fonttype": 42}):  # 42: fonts that publishers accept
+        figure.savefig(picture, format=kind, metadata=FORMATS[kind])
+    write_atomically(Path(path), picture.getvalue())
 
 
 def plain_log_scale(axis: Axes) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from fedlocal.core import AbstractProblem, Batch, static
 from fedlocal.core.types import Weights
 from fedlocal.problems.smooth_part import client_weights
-from fedlocal.samplers import AnySampler, Sampler, WithoutReplacement, sampler_of
+from fedlocal.samplers import SAMPLERS, AnySampler, Listed, Sampler, WithoutReplacement, sampler_of
 from fedlocal.util import checks
 from fedlocal.util.placement import on_device
 
@@ -63,8 +63,8 @@ class Cohorts:
     Programs read nothing of it, so that any two are equal to JAX, which then shares programs between them.
     """
 
-    def __init__(self, sampler: Sampler, seed: int, most: int, weights: np.ndarray):
-        self.sampler, self.seed, self.most, self.weights = sampler, seed, most, weights
+    def __init__(self, sampler: Sampler, seed: int, most: int, weights: np.ndarray, rounds: int):
+        self.sampler, self.seed, self.most, self.weights, self.rounds = sampler, seed, most, weights, rounds
         self.table = lru_cache(maxsize=8)(self._table)
         self.counts = [0]  # of clients that took part before each block
         self.first = np.full(len(weights), np.inf)  # (M,) the first round of each client, as far as it is known
@@ -75,6 +75,24 @@ class Cohorts:
         if type(self.sampler) is WithoutReplacement:
             return cohort_table(self.seed, len(self.weights), self.most, number)
         return self.table(number)
+
+    def plain(self) -> dict[str, Any]:
+        """Return values and arrays of which `from_plain` makes the same: the sampler's name, or the clients of all rounds."""
+        name = next((name for name, kind in SAMPLERS.items() if type(self.sampler) is kind), None)
+        parts: dict[str, Any] = {"sampler": name, "seed": self.seed, "most": self.most, "weights": self.weights}
+        if name is None:
+            blocks = [self.block(number) for number in range(-(-self.rounds // COHORT_BLOCK))]
+            parts["table"] = np.concatenate([np.empty((0, self.most), np.int32), *blocks])[: self.rounds]
+        return {**parts, "rounds": self.rounds}
+
+    @classmethod
+    def from_plain(cls, parts: dict[str, Any]) -> "Cohorts":
+        """Return what `plain` was called of."""
+        if parts["sampler"] is None:
+            sampler: Sampler = Listed([row[row >= 0] for row in parts["table"]])
+        else:
+            sampler = SAMPLERS[parts["sampler"]]()
+        return cls(sampler, parts["seed"], parts["most"], parts["weights"], parts["rounds"])
 
     def took_part(self, rounds: int) -> int:
         """Return how many clients took part in the first so many rounds, each counted once a round."""
@@ -176,7 +194,7 @@ class Plan(eqx.Module):
             full_participation=most == clients and always and not sampler.equal_mean,
             may_miss=not always,
             equal_mean=sampler.equal_mean,
-            chosen=Cohorts(sampler, seed, most, p),
+            chosen=Cohorts(sampler, seed, most, p, rounds),
         )
 
     def client_weights(self) -> np.ndarray:

@@ -3,3 +3,7 @@
 from fedlocal.solvers.reference import ConvergenceWarning, Solution, centralized, local, path, zero_strength
 
 __all__ = ["ConvergenceWarning", "Solution", "centralized", "local", "path", "zero_strength"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -24,7 +24,7 @@ from fedlocal.losses.score_loss import array_namespace
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import ExampleMean, SmoothPart, client_weights, point, smooth_part_of
 from fedlocal.solvers.intercept import InterceptSlope, best_intercept
-from fedlocal.util import checks
+from fedlocal.util import checks, html
 from fedlocal.util.placement import on_device
 
 ROUNDING = 1e-15  # relative; a dual point scaled onto the boundary of a domain stays inside
@@ -45,6 +45,11 @@ class Certificate:
         gap = f"{self.duality_gap:.3g}" if self.duality_gap is not None else f"not known ({self.no_gap_because})"
         outside = f", outside the constraint by {self.violation:.3g}" if self.violation > 0 else ""
         return f"objective {self.objective:.10g}, KKT residual {self.kkt_residual:.3g}{outside}, duality gap {gap}"
+
+    def _repr_html_(self) -> str:
+        gap = self.duality_gap if self.duality_gap is not None else f"not known: {self.no_gap_because}"
+        rows = {"objective": self.objective, "KKT residual": self.kkt_residual, "duality gap": gap}
+        return html.section("Certificate", html.facts({**rows, "outside the constraint by": self.violation}))
 
 
 def certificate(

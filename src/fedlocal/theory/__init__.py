@@ -110,3 +110,7 @@ __all__ = [
     "small_step_bias",
     "tightest",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

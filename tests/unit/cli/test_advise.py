@@ -42,6 +42,7 @@ def test_advice_for_a_table_of_sites(table: Path, monkeypatch: pytest.MonkeyPatc
     kept = pd.read_csv(folder / "advice.csv")
     assert kept["predicted_error"].is_monotonic_increasing
     assert (folder / "figure.png").stat().st_size > 10_000
+    assert (folder / "figure.pdf").read_bytes().startswith(b"%PDF")
     assert json.loads((folder / "provenance.json").read_text())["configuration"]["rounds"] == 8
     program = subprocess.run([sys.executable, folder / "run.py"], cwd=table.parent, capture_output=True, text=True)
     assert program.returncode == 0, program.stderr

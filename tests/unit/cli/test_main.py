@@ -61,6 +61,7 @@ def test_studies_leave_figure_table_and_provenance(tmp_path: Path, monkeypatch: 
     assert text.count("hold") == 4
     for name in ("sparse", "rare_communication"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert len(pd.read_csv(tmp_path / f"{name}.csv")) > 5
         assert "configuration" in json.dumps(json.loads((tmp_path / f"{name}.json").read_text()))
 

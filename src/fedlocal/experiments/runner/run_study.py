@@ -63,7 +63,7 @@ def run(
     if outcome.results is not None:
         store.write_csv("results.csv", outcome.results)
     for figure, draw in outcome.figures.items():
-        draw(store.directory / f"{figure}.png")
+        draw(store.directory / figure)  # as PNG and as PDF
     counted = scale if settings.claims_need_scale else "paper"  # the scale that verdicts are given at
     report = {
         "notes": outcome.notes,

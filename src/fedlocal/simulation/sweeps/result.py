@@ -9,11 +9,13 @@ import pandas as pd
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
 from fedlocal.simulation.plan import Plan
 from fedlocal.simulation.result import Divergence, Result, not_finite
-from fedlocal.util import checks
+from fedlocal.util import checks, html
+from fedlocal.util.files import AnyPath
 
 SPREAD = {"mean": "mean", "sd": "std", "min": "min", "max": "max"}  # columns of `summary`, and pandas' names
 Rule = Literal["mean", "last", "best"]
 RULES: tuple[str, ...] = get_args(Rule)
+BEST_CELLS = 5  # that a notebook shows
 
 
 def score_groups(
@@ -38,20 +40,20 @@ class SweepResult:
     Args:
         cells: one row per cell: the grid's values, and the round of divergence (missing if the cell stayed finite).
         history: one row per cell and evaluation.
-        methods: the method of each cell.
+        methods: the method of each cell; None where it was loaded and could not be saved.
         points: the parameters of each cell.
         servers: the last server state of each cell.
-        problem: the losses of the clients.
+        problem: the losses of the clients; a reference to them if the result was loaded without its problem.
         plans: who took part: `plans[i].cohort(r)` are the clients of round r in cell i; cells of one seed have the same.
         provenance: versions, machine and the configuration of the call.
     """
 
     cells: pd.DataFrame
     history: pd.DataFrame
-    methods: list[LocalMethod] = field(repr=False)
+    methods: list[LocalMethod | Any] = field(repr=False)  # Any: only a result that was loaded has something else here
     points: list[Params] = field(repr=False)
     servers: list[Server] = field(repr=False)
-    problem: AbstractProblem = field(repr=False)
+    problem: AbstractProblem | Any = field(repr=False)
     plans: list[Plan] = field(repr=False)
     provenance: dict[str, Any] = field(repr=False)
 
@@ -130,6 +132,38 @@ class SweepResult:
             method=self.methods[cell],
         )
 
+    def plot(self, metric: str = "objective") -> Any:
+        """Draw the scores of all cells over one or two numbers of the grid, else a line for each cell.
+
+        See `fl.plot.heat_map` and `fl.plot.curves`, which have more to choose.
+
+        Args:
+            metric: a column of the history.
+        """
+        from fedlocal.plot import curves, heat_map  # imported here because matplotlib is slow to import
+        from fedlocal.plot.tidy import grid_names
+
+        names = grid_names(self)
+        numeric = all(pd.api.types.is_numeric_dtype(self.cells[name]) for name in names)
+        return heat_map(self, metric) if numeric and len(names) in (1, 2) else curves(self, metric)
+
+    def save(self, path: AnyPath) -> None:
+        """Write all but the problem to one file, in one step and without pickle; `fl.load(path)` reads it.
+
+        Args:
+            path: the file, in NumPy's format npz; a folder that does not exist is made.
+        """
+        from fedlocal.simulation.saved.results import save_result  # imported here because it imports this module
+
+        save_result(self, path)
+
     def __repr__(self) -> str:
         diverged = self.cells["diverged"].notna().sum()
         return f"SweepResult({len(self.cells)} cells, {diverged} diverged, {self.history['round'].max()} rounds)"
+
+    def _repr_html_(self) -> str:
+        ranked = self.cells.drop(columns="diverged").assign(objective=self.score("objective", "last"))
+        ranked = ranked.dropna(subset="objective").sort_values("objective").head(BEST_CELLS).reset_index()
+        rows = html.table(list(map(str, ranked)), ranked.to_numpy(object).tolist())
+        best = html.paragraph("the cells with the smallest objective after the last round") if len(ranked) else ""
+        return html.section(repr(self), best, rows if len(ranked) else "")

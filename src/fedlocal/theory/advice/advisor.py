@@ -23,7 +23,7 @@ from fedlocal.theory.advice.local_model import LocalModel
 from fedlocal.theory.advice.search import Choice, ParameterSearch, affine_method
 from fedlocal.theory.bounds.bound import OPTIONAL, Constants
 from fedlocal.theory.constants.estimation import Estimate, estimate
-from fedlocal.util import checks
+from fedlocal.util import checks, html
 from fedlocal.util.progress import ProgressBar
 
 MOST_STEPS = 256  # default limit of local steps in a round
@@ -90,7 +90,7 @@ class Advice:
         return pd.DataFrame(rows, columns=["method", "round", "predicted_error"])
 
     def figure(self, path: str | Path) -> None:
-        """Draw the predicted error against rounds."""
+        """Draw the predicted error against rounds; the ending of the path says the format, none means PNG and PDF."""
         from fedlocal.report.figures import panels  # imported here because matplotlib is slow to import
 
         curves = self.curves()
@@ -114,6 +114,17 @@ class Advice:
         assert self.model is not None
         methods, steps = [affine_method(choice.family, choice.parameters)], choice.parameters.local_steps
         return [float(self.model.predict(methods, int(r), steps, self.participation)[0]) for r in rounds]
+
+    def __repr__(self) -> str:
+        best = self.best.parameters
+        steps = f"{best.local_steps} local steps of {best.step_size:.3g}"
+        return f"Advice({self.best.family.name}, {steps}; {self.confidence.rstrip('.')})"
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        rows = html.table(list(table), table.to_numpy(object).tolist())
+        notes = (html.paragraph(note) for note in (self.confidence, *(f"warning: {each}" for each in self.warnings)))
+        return html.section(repr(self), rows, *notes, html.code(self.code()))
 
     def __str__(self) -> str:
         lines = [self.table().to_string(index=False, float_format=lambda v: f"{v:.3g}"), "", self.confidence]

@@ -28,7 +28,16 @@ from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 
 SMALL = ["rounds=6", "eval_every=2", "score.window=3", "strength=0.2", "grid.client_step_size=[0.0003, 1.0]"]
 SMALL += ["grid.server_step_size=[0.5, 1.0]", 'methods=["FedDualAvg", "FedMiD"]', "claims=[]"]
-FILES = {"provenance.json", "history.parquet", "table.parquet", "optimum.parquet", "figure.png", "report.json", "parts"}
+FILES = {
+    "provenance.json",
+    "history.parquet",
+    "table.parquet",
+    "optimum.parquet",
+    "figure.png",
+    "figure.pdf",
+    "report.json",
+    "parts",
+}
 
 
 def run(root: Path, name: str = "lasso-3", overrides: list[str] = SMALL, **arguments: Any) -> Path:

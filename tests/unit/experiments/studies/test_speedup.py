@@ -47,7 +47,7 @@ FILES = {
     "results.csv",
     "parts",
 }
-FILES |= {"figure-clients.png", "figure-local-steps.png", "report.json"}
+FILES |= {"figure-clients.png", "figure-clients.pdf", "figure-local-steps.png", "figure-local-steps.pdf", "report.json"}
 COLUMNS = ["method", "step_size", "clients", "local_steps", "seed", "best_loss", "final_loss", "best_suboptimality"]
 START = 1.1451013886530377  # the largest best_loss of the author's table: the loss at the start of the published runs
 
