@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 from fedlocal.core import LocalMethod, Regularizer, Scalar, Zero
 from fedlocal.methods.accelerated_proximal_gradient import AcceleratedProximalGradient
@@ -141,8 +142,18 @@ def with_step_size(method: LocalMethod, value: float) -> LocalMethod:
     >>> with_step_size(FedAvg(0.1), 0.5).client_step_size
     0.5
     """
-    fields = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
+    fields = fields_of(method)
     name = next((name for name in STEP_SIZES if name in fields), None)
     if name is None:
         raise ValueError(f"with_step_size: {type(method).__name__} has none of {', '.join(STEP_SIZES)}")
     return type(method)(**{**fields, name: value})
+
+
+def fields_of(method: LocalMethod) -> dict[str, Any]:
+    """The numbers and objects that a method holds, by name.
+
+    >>> from fedlocal.methods import Scaffold
+    >>> fields_of(Scaffold(0.1))
+    {'client_step_size': 0.1, 'server_step_size': 1.0}
+    """
+    return {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}

@@ -1,6 +1,5 @@
 """tidy_table: results of any kind as one table, with a row for each line, seed and evaluation."""
 
-import dataclasses
 import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -8,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
+from fedlocal.methods.table import fields_of
 from fedlocal.plot.chart import axis_label
 from fedlocal.simulation.result import Result
 from fedlocal.simulation.sweeps.result import SweepResult
@@ -70,7 +70,10 @@ def shown(value: Any) -> str:
 
 def _of_sweep(result: SweepResult) -> pd.DataFrame:
     cells: Any = result.cells[grid_names(result)]
-    labels = [_joined(row) for row in cells.to_dict("records")]
+    labels = [
+        ", ".join([*([str(row.pop("method"))] if "method" in row else []), *([_joined(row)] if row else [])])
+        for row in cells.to_dict("records")
+    ]
     return result.history.assign(label=[labels[cell] for cell in result.history["cell"]])
 
 
@@ -112,7 +115,7 @@ def _labels(results: list[tuple[str | None, Result]]) -> list[str]:
 def _settings(result: Result) -> dict[str, Any]:
     """The fields of a method and the sampling of a run, by name."""
     method, configuration = result.method, result.provenance["configuration"]
-    own = {} if method is None else {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
+    own = {} if method is None else fields_of(method)
     return {**own, **{name: configuration.get(name) for name in SAMPLING}}
 
 

@@ -45,8 +45,7 @@ class DataProblem(AbstractProblem):
     def gradient(self, x: Params, batch: Batch) -> Params:
         assert batch.rows is not None
         examples = self.data.take(batch.rows)
-
-        keys = {} if batch.keys is None else {"keys": batch.keys}
+        keys = {"keys": batch.keys} if self.random_losses else {}
 
         def objective(x: Params) -> jax.Array:
             losses = self.losses(x, examples, **keys)

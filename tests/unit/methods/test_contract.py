@@ -206,6 +206,7 @@ def _looks(path: Path) -> list[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
             asked, kind = ast.unparse(node.args[0]).rpartition(".")[2], ast.unparse(node.args[-1])
             looks = node.func.id in ("isinstance", "getattr", "hasattr", "vars") and asked in ("method", "methods")
-            if looks and kind not in ("LocalMethod", "type"):  # whether it is a method at all may be asked
+            allowed = ("LocalMethod", "type", "Mapping", "Sequence")  # whether it is a method, or several, may be asked
+            if looks and kind not in allowed:
                 found.append(ast.unparse(node))
     return found
