@@ -82,12 +82,14 @@ def medians(contestants: dict[str, Seconds], repeats: int) -> dict[str, float]:
 
 
 def logistic(clients: int, rounds: int, fedjax: list[FedJax]) -> dict[str, Seconds]:
+    """W1: fedlocal with the fused kernels, which long runs have by themselves."""
     w = workloads.w1()
     data = fl.FederatedData.shared(w.features, w.labels, num_clients=clients)
     problem, method = fl.problems.Logistic(data, l2=w.l2), fl.methods.FedAvg(w.client_step_size)
+    sampling = {"local_steps": w.local_steps, "batch_size": w.batch_size}
     contestants = {
-        "fedlocal": ours(problem, method, rounds, local_steps=w.local_steps, batch_size=w.batch_size),
-        "fedlocal, engine='jax'": ours(problem, method, rounds, local_steps=w.local_steps, batch_size=1, engine="jax"),
+        "fedlocal": ours(problem, method, rounds, **sampling, engine="linear"),
+        "fedlocal, engine='jax'": ours(problem, method, rounds, **sampling, engine="jax"),
         "JAX by hand": timed(reference_jax.make_w1(w, clients, block=clients), rounds // 4),
         "NumPy": timed(reference_numpy.make_plain(w, clients), max(3, rounds // 10)),
         "NumPy, tuned": timed(reference_numpy.make(w, clients), max(3, rounds // 10)),

@@ -101,7 +101,7 @@ def step_cost(features: Any, labels: np.ndarray, repeats: int) -> tuple[float, f
 
     def call(rounds: int, steps: int) -> float:
         began = time.perf_counter()
-        options: dict[str, Any] = {"batch_size": 1, "eval_every": rounds, "progress": False}
+        options: dict[str, Any] = {"batch_size": 1, "eval_every": rounds, "progress": False, "engine": "linear"}
         fl.simulate(problem, method, rounds=rounds, local_steps=steps, **options)
         return time.perf_counter() - began
 

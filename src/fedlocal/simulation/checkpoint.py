@@ -66,14 +66,30 @@ class Checkpoint:
         write_atomically(self.path, buffer.getvalue())
 
 
+def engine_of_file(path: Path) -> str | None:
+    """Return the engine that a checkpoint says it was written with; None if there is no such file, or it is not one."""
+    if not path.exists():
+        return None
+    try:
+        with path.open("rb") as opened:
+            return _header(np.load(opened, allow_pickle=False))["identity"].get("engine")
+    except Exception:  # foreign bytes fail in many ways; reading the whole checkpoint says so
+        return None
+
+
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return header and arrays of a file that may hold anything."""
     with path.open("rb") as opened:
         file = np.load(opened, allow_pickle=False)
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array")
-        header = json.loads(str(file["header"]))
-        arrays = {name.removeprefix("state/"): file[name] for name in file.files if name != "header"}
+        header = _header(file)
+        return header, {name.removeprefix("state/"): file[name] for name in file.files if name != "header"}
+
+
+def _header(file: Any) -> dict[str, Any]:
+    """Return the header of what np.load has opened."""
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise ValueError("it holds a single array")
+    header = json.loads(str(file["header"]))
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     for name, kind in HEADER.items():
@@ -81,4 +97,4 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             raise ValueError(f"its header has no {name} of type {kind.__name__}")
     if header["rounds"] < 0:
         raise ValueError(f"its header says {header['rounds']} rounds")
-    return header, arrays
+    return header

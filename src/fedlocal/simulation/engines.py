@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Protocol, cast, get_args
 
 import jax
@@ -11,12 +12,14 @@ from jax.sharding import Mesh
 
 from fedlocal.core import LocalMethod, Params
 from fedlocal.metrics import losses_in_float64
+from fedlocal.simulation.checkpoint import engine_of_file
 from fedlocal.simulation.kernels.engine import LinearEngine
 from fedlocal.simulation.mesh import OnMesh, everywhere, replicate
 from fedlocal.simulation.plan import COHORT_BLOCK
 from fedlocal.simulation.rounds import RunInputs, RunState, cohort_of, run_round
 from fedlocal.simulation.run import Run
 from fedlocal.util import checks
+from fedlocal.util.files import AnyPath
 
 EngineName = Literal["auto", "jax", "linear"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
@@ -88,11 +91,17 @@ def engine_name(
     elif run.average is not None and run.average.between_rounds:
         against = "its kernels keep no average"
     if against is None:
-        asked = engine == "linear"
-        against = LinearEngine.reason_against(run.problem, methods, run.plan, run.x0, run.together, asked)
+        rounds = None if engine == "linear" else run.rounds
+        against = LinearEngine.reason_against(run.problem, methods, run.plan, run.x0, run.together, rounds)
     if engine == "linear" and against is not None:
         raise ValueError(f"{owner}: engine='linear' does not apply: {against}; use engine='auto' or 'jax'")
     return "linear" if against is None else "jax"
+
+
+def engine_before(engine: EngineName, checkpoint: AnyPath | None) -> EngineName:
+    """Return the engine that wrote the checkpoint, if "auto" may choose: it chooses by the rounds, which may be more now."""
+    before = None if checkpoint is None or engine != "auto" else engine_of_file(Path(checkpoint))
+    return cast(EngineName, before) if before in ENGINES else engine
 
 
 @partial(jax.jit, static_argnames="mesh")

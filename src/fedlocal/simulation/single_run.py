@@ -12,7 +12,7 @@ from fedlocal.samplers import AnySampler
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint
 from fedlocal.simulation.driver import Saver, drive, resume
-from fedlocal.simulation.engines import EngineName, engine_for
+from fedlocal.simulation.engines import EngineName, engine_before, engine_for
 from fedlocal.simulation.mesh import check_same_call, leads, mesh_of, processes
 from fedlocal.simulation.plan import Sampling
 from fedlocal.simulation.progress import RunProgress
@@ -70,8 +70,8 @@ def simulate(
         checkpoint: a file to save the state to, atomically; a run that finds it continues from it, to the same bits.
         average: None returns the last iterate; "third_order", "uniform", "rounds", "random" or an `Average` one of the theorems'
             averages.
-        engine: "auto" takes the fused kernels of "linear" for linear models where they apply and pay, else "jax"; the result's
-            provenance says which.
+        engine: "auto" takes the fused kernels of "linear" for long runs of linear models, where compiling them pays, else
+            "jax", and for a checkpoint the engine that wrote it; the result's provenance says which.
         shadow: look at every local step: mean trajectory, discrepancies and potentials, see `fl.Shadow`. With engine "jax".
         mesh: devices that share the clients of every round: a `jax.sharding.Mesh` of one axis, or how many devices of this
             process; None is one device. With engine "jax". Results are those of one device up to the order of summation.
@@ -103,7 +103,7 @@ def simulate(
     devices = mesh_of("simulate", mesh)
     rules = check_rules("simulate", stop_when, len(processes(devices)))
     called = check_callbacks("simulate", callbacks) if leads(devices) else ()
-    chosen = engine_for("simulate", engine, run, devices)
+    chosen = engine_for("simulate", engine_before(engine, checkpoint), run, devices)
     first = RunProgress(run, chosen, run.first_state(), shadow=shadows, rules=rules, callbacks=called)
     saved = None if checkpoint is None else Checkpoint(checkpoint, run.identity(chosen.configuration["engine"]))
     now = resume(first, run.schedule, saved)

@@ -33,7 +33,7 @@ LANES = 16  # runs that walk side by side
 DENSEST = 0.25  # fraction of non-zeros above which features are kept as a dense matrix
 DENSE_WIDTH = 512  # fewer dense features are faster as matrix products
 DENSE_BATCH = 4  # and so are larger minibatches of them
-SMALL_ROUND = 1 << 13  # numbers: JAX runs ten thousand such rounds in under two seconds
+SMALL_RUN = 1 << 31  # numbers of all clients, steps and rounds: JAX is done in about the time that compiling takes
 IN_STEP_BYTES = 1 << 15  # of client states that a thread walks in step
 DRAWS_AT_ONCE = 1 << 22  # examples that JAX draws in one call
 STEPS = {"init", "broadcast", "start", "step", "finish", "update", "primal"}
@@ -96,9 +96,14 @@ class LinearEngine:
 
     @staticmethod
     def reason_against(
-        problem: AbstractProblem, methods: Sequence[LocalMethod], plan: Plan, x0: Params, together: bool, asked: bool
+        problem: AbstractProblem,
+        methods: Sequence[LocalMethod],
+        plan: Plan,
+        x0: Params,
+        together: bool,
+        rounds: int | None = None,
     ) -> str | None:
-        """Why the kernels do not apply (or, unless they were asked for, would not be faster), or None when they do."""
+        """Why the kernels do not apply (or would not be faster, if so many `rounds` are to be run), or None when they do."""
         if not isinstance(problem, (Logistic, LeastSquares)) or type(problem) not in (Logistic, LeastSquares):
             return f"it serves Logistic and LeastSquares, not {type(problem).__name__}"
         if x0["weights"].dtype not in (np.float32, np.float64):
@@ -122,14 +127,7 @@ class LinearEngine:
             against = tables.reason_against(form, _l2(problem), steps, plan.equal_steps)
             if against is not None:
                 return f"{name}: {against}"
-        if not asked and jax.default_backend() != "cpu":
-            return "JAX has an accelerator"
-        width, batch = x0["weights"].size, plan.batch_size or plan.largest
-        if not asked and len(methods) * plan.clients_per_round * steps * max(width, batch) < SMALL_ROUND:
-            return "rounds are so short that compiling for them does not pay"
-        if not asked and (width < DENSE_WIDTH or batch > DENSE_BATCH) and _density(problem) > DENSEST:
-            return "features are dense"
-        return None
+        return None if rounds is None else _reason_slower(problem, len(methods), plan, x0["weights"].size, rounds)
 
     def advance(self, states: RunState, first: int, count: int) -> tuple[RunState, int]:
         """At most `count` rounds of stacked states from round `first`; returns the states and how many rounds there were."""
@@ -239,6 +237,18 @@ class LinearEngine:
             weights = vector[: self.sizes.dimension].T.copy()
             parts += [vector[-1].copy(), weights] if self.intercept else [weights]
         return parts
+
+
+def _reason_slower(problem: Logistic | LeastSquares, methods: int, plan: Plan, width: int, rounds: int) -> str | None:
+    """Why the JAX engine is done with so many rounds of so many methods as soon as the kernels, or None if it is not."""
+    if jax.default_backend() != "cpu":
+        return "JAX has an accelerator"
+    batch = plan.batch_size or plan.largest
+    if methods * rounds * plan.clients_per_round * plan.most_steps * max(width, batch) < SMALL_RUN:
+        return "the run is so short that compiling for it does not pay"
+    if (width < DENSE_WIDTH or batch > DENSE_BATCH) and _density(problem) > DENSEST:
+        return "features are dense"
+    return None
 
 
 def rows_of(problem: Logistic | LeastSquares, dtype: Any) -> Rows:

@@ -18,7 +18,7 @@ from fedlocal.samplers import AnySampler
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint
 from fedlocal.simulation.driver import Saver, drive, resume
-from fedlocal.simulation.engines import EngineName
+from fedlocal.simulation.engines import EngineName, engine_before
 from fedlocal.simulation.kernels.engine import CORES
 from fedlocal.simulation.plan import Sampling
 from fedlocal.simulation.recorder import MetricLike
@@ -94,7 +94,8 @@ def sweep(
     methods = [method_of(method, cell) for cell in cells]
     sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed, sampler)
     asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average)
-    groups = _groups(problem, methods, [sampling_of(sampling, cell) for cell in cells], asked, engine)
+    samplings = [sampling_of(sampling, cell) for cell in cells]
+    groups = _groups(problem, methods, samplings, asked, engine_before(engine, checkpoint))
     run, table = groups[0].run, table_of(cells)
     engines = ", ".join(dict.fromkeys(group.engine for group in groups))
     saved = None if checkpoint is None else Checkpoint(checkpoint, _identity(run, engines, cells, methods))

@@ -14,13 +14,16 @@ import pytest
 import scipy.sparse
 
 import fedlocal as fl
+import fedlocal.simulation.kernels.engine
 from conformance.federation import closeness
 from fedlocal.core import Round, Separable
 from fedlocal.methods import FedAc, FedAvg, FedDualAvg, FedMiD, GeneralFedAc, MinibatchAcSGD, MinibatchSGD
 from fedlocal.regularizers import L1, Box, ElasticNet, GroupL1, NonNegative, SquaredL2, Zero
+from fedlocal.simulation.engines import engine_name
 from fedlocal.simulation.kernels.engine import LANES, LinearEngine, rows_of
 from fedlocal.simulation.plan import Plan, Sampling
 from fedlocal.simulation.rounds import first_state
+from fedlocal.simulation.run import Run, RunArguments
 
 thorough = pytest.mark.thorough  # `make thorough` runs these too
 quiet = pytest.mark.filterwarnings("ignore::fedlocal.DivergenceWarning")
@@ -779,26 +782,48 @@ def test_a_sweep_says_why_too_and_one_bad_cell_is_enough():
 
 
 @pytest.mark.parametrize(
-    ("storage", "width", "batch_size", "engine"),
+    ("storage", "width", "batch_size", "rounds", "engine"),
     [
-        ("sparse", 20, 50, "jax"),  # a round of 900 numbers
-        ("sparse", 512, 50, "linear"),
-        ("sparse", 512, None, "linear"),
-        ("dense", 511, 1, "jax"),
-        ("dense", 512, 1, "linear"),
-        ("dense", 512, 4, "linear"),
-        ("dense", 512, 5, "jax"),
-        ("dense", 512, None, "jax"),
+        ("sparse", 512, 50, 10_000, "jax"),  # 92 million numbers, with three clients and two steps
+        ("sparse", 512, 50, 1_000_000, "linear"),
+        ("sparse", 20, 50, 1_000_000, "jax"),
+        ("sparse", 20, 50, 10_000_000, "linear"),
+        ("sparse", 512, None, 1_000_000, "linear"),
+        ("dense", 511, 1, 1_000_000, "jax"),
+        ("dense", 512, 1, 1_000_000, "linear"),
+        ("dense", 512, 4, 1_000_000, "linear"),
+        ("dense", 512, 5, 1_000_000, "jax"),
+        ("dense", 512, None, 1_000_000, "jax"),
     ],
 )
-def test_what_auto_takes(storage: str, width: int, batch_size: int | None, engine: str):
-    """Not for short rounds, and on dense features only where it is faster."""
+def test_what_auto_takes(storage: str, width: int, batch_size: int | None, rounds: int, engine: str):
+    """The kernels for long runs, and on dense features only where they are faster; always if they are asked for."""
     some = problem("squares", storage=storage, shape=(108, width))
-    method = METHODS["fed_avg" if storage == "sparse" else "fed_ac_one"]  # for which the loops are compiled anyway
-    result = fl.simulate(some, method, rounds=0, local_steps=2, batch_size=batch_size)
-    assert result.provenance["configuration"]["engine"] == engine
-    asked = fl.simulate(some, method, rounds=0, local_steps=2, batch_size=batch_size, engine="linear")
-    assert asked.provenance["configuration"]["engine"] == "linear"
+    sampling = Sampling(local_steps=2, batch_size=batch_size)
+    run = Run.make("simulate", some, METHODS["fed_avg"], RunArguments(sampling, rounds, rounds, None, (), None))
+    assert engine_name("simulate", "auto", run, [run.method]) == engine
+    assert engine_name("simulate", "linear", run, [run.method]) == "linear"
+    assert engine_name("simulate", "jax", run, [run.method]) == "jax"
+
+
+@pytest.mark.parametrize("engine", ["jax", "linear"])
+def test_a_longer_run_keeps_the_engine_of_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Any):
+    """Also a sweep, and if the longer run would have had another engine from its beginning."""
+    monkeypatch.setattr(fedlocal.simulation.kernels.engine, "SMALL_RUN", 0 if engine == "jax" else np.inf)
+    arguments: dict[str, Any] = {"local_steps": 6, "batch_size": 1, "eval_every": 5, "checkpoint": tmp_path / "run"}
+    some, method = problem(shape=(108, 512)), METHODS["fed_avg"]
+    fl.simulate(some, method, rounds=5, engine=engine, **arguments)
+    longer = fl.simulate(some, method, rounds=10, **arguments)
+    whole = fl.simulate(some, method, rounds=10, engine=engine, **{**arguments, "checkpoint": None})
+    assert longer.provenance["configuration"]["engine"] == engine
+    assert closeness(longer.x, whole.x) == 0
+    other = fl.simulate(some, method, rounds=10, **{**arguments, "checkpoint": None})
+    assert other.provenance["configuration"]["engine"] != engine
+    if engine == "jax":  # the loops of sweeps are compiled elsewhere
+        arguments["checkpoint"] = tmp_path / "sweep"
+        fl.sweep(some, method, {"seed": [0, 1]}, rounds=5, engine=engine, **arguments)
+        longer = fl.sweep(some, method, {"seed": [0, 1]}, rounds=10, **arguments)
+        assert longer.provenance["configuration"]["engine"] == engine
 
 
 # the forms
@@ -925,8 +950,9 @@ def test_dual_averaging_in_float32_is_the_same_however_it_is_cut():
     assert closeness((whole.x, whole.server), (often.x, often.server)) == 0
 
 
-def test_provenance_names_the_engines_of_all_groups_of_a_sweep():
+def test_provenance_names_the_engines_of_all_groups_of_a_sweep(monkeypatch: pytest.MonkeyPatch):
     grid = {"regularizer": [GroupL1(0.1), L1(0.1)]}
     wide = problem(intercept=False, shape=(108, 512))
+    monkeypatch.setattr(fedlocal.simulation.kernels.engine, "SMALL_RUN", 0)
     result = fl.sweep(wide, FedDualAvg(0.1), grid, rounds=1, local_steps=2, batch_size=1)
     assert result.provenance["configuration"]["engine"] == "jax, linear"
