@@ -85,6 +85,7 @@ def _sweep_step_sizes(task: SpeedupTask, case: SpeedupSweep) -> pd.DataFrame:
     settings, k = task.settings, case.local_steps
     every, grid = max(1, settings.eval_steps // k), {"step_size": settings.grid.step_size}
     run: dict[str, Any] = {"rounds": settings.steps // k, "local_steps": k, "eval_every": every, "batch_size": 1}
+    run |= {"engine": "linear"}  # compiled once for all sizes of a study, where JAX has a program for each
     run |= {"x0": {"weights": task.start}, "seed": case.seed, "progress": False}
     history = sweep_history(
         task.problem(case.clients), lambda step_size: smooth_method(case.method, step_size, settings.l2, k), grid, **run
