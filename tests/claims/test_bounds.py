@@ -798,7 +798,7 @@ def test_convex_fed_ac_two(bound_fn: Callable[..., Bound]):
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5])
 def test_bias_of_the_piecewise_instance_is_between_its_bounds(fraction: float):
     """From the optimum both bounds hold, from elsewhere the upper one does."""
-    L, sigma, steps = 2.0, 0.7, [2, 4, 16, 64]
+    L, sigma, steps = 2.0, 0.7, [2, 4, 16, 64, 400]
     constants, problem = Constants(L, noise=sigma, distance=1.0), piecewise_instance(L, sigma)
     eta = fraction / L
     at_optimum, elsewhere = (
@@ -816,8 +816,8 @@ def test_bias_of_the_piecewise_instance_is_between_its_bounds(fraction: float):
 
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5])
 def test_bias_of_the_log_cosh_instance_is_between_its_bounds(fraction: float):
-    L, sigma, steps = 1.0, 0.5, [2, 4, 16, 32]
-    Q = L**2 / (12 * 33 * sigma)
+    L, sigma, steps = 1.0, 0.5, [2, 4, 16, 32, 200]
+    Q = L**2 / (12 * 201 * sigma)
     constants = Constants(L, noise=sigma, distance=1.0, third_order=Q)
     bias = -exact_bias(log_cosh_instance(L, Q, sigma), 0.0, fraction / L, steps, Uniform(sigma))
     low, high = (

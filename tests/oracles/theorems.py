@@ -215,6 +215,16 @@ def thm_fedavg_3o_bias_lb_complete(L: float, sigma: float, Q: float, k: int, eta
     return [c * (k - 1) / (eta * L), c * k * (k - 1)]
 
 
+def thm_fedavg_3o_bias_lb_complete_corrected(L: float, sigma: float, Q: float, k: int, eta: float) -> list[float]:
+    """thm:fedavg:3o:bias:lb:complete (6034-6042) for its instance, Q <= L^2/(16 sigma), eta <= 1/(2L): min of these two.
+
+    Lemma lem:bias:3o:lb:enum(f) (6112) has 1 - eta L where (d) gives (1 - eta L)^k. With it the sum of 6220 is
+    sum_{j<k} sum_{i<j} (1 - eta L)^{j-1+i} <= 1/(eta L)^2, so the first option cannot grow with k.
+    """
+    c = 0.005 * eta**3 * sigma**2 * Q
+    return [c / (eta * L) ** 2, c * k * (k - 1)]
+
+
 def sde_bias(sigma: float, Fxxx: float, k: int, eta: float) -> float:
     """The bias read off the SDE (1263-1265), signed."""
     return -0.5 * eta**3 * k**2 * sigma**2 * Fxxx

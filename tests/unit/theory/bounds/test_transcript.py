@@ -404,7 +404,7 @@ ROWS = {
     ),
     "bias, lower, third order": Row(
         lambda a: iterate_bias_lower_bound(a.constants(), a.eta, a.k),
-        lambda a: [min(text.thm_fedavg_3o_bias_lb_complete(a.L, a.sigma, a.Q, a.k, a.eta))],
+        lambda a: [min(text.thm_fedavg_3o_bias_lb_complete_corrected(a.L, a.sigma, a.Q, a.k, a.eta))],
     ),
     # ---------------------------------------------------------------- FedAvg's lemmas
     "shadow": Row(
@@ -800,6 +800,20 @@ def test_step_size_of_fed_ac_one_is_the_statements_and_not_the_proofs():
         assert ours is not None
         assert ours <= proof * (1 + SAME)
         smaller += ours < proof * (1 - 1e-6)
+    assert smaller
+
+
+def test_third_order_lower_bound_on_the_bias_is_the_printed_one_up_to_one_over_eta_smoothness_steps():
+    """Beyond it is smaller: the printed one grows with k."""
+    smaller = 0
+    for a in LETTERS:
+        printed = min(text.thm_fedavg_3o_bias_lb_complete(a.L, a.sigma, a.Q, a.k, a.eta))
+        ours = iterate_bias_lower_bound(a.constants(), a.eta, a.k).value
+        if a.k * a.eta * a.L <= 1:
+            assert close([ours], [printed])
+        elif a.k >= 2 + 1 / (a.eta * a.L) and a.sigma * a.Q > 0:
+            assert ours < printed
+            smaller += 1
     assert smaller
 
 
