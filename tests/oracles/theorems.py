@@ -444,6 +444,11 @@ def fedaci_stab_main(mu: float, sigma: float, K: int, eta: float, gamma: float) 
     return [7 * eta**2 * K * sigma**2]
 
 
+def fedaci_stab_bound(mu: float, eta: float, gamma: float) -> list[float]:
+    """fedaci:stab:bound (2391-2414), gamma in [eta, sqrt(eta/mu)], eta in (0, 1/L]: 1 and what is added to it."""
+    return [1.0, 2 * gamma**2 * mu / eta if gamma > eta else 0.0]
+
+
 def fedaci_general_eta(
     L: float, mu: float, sigma: float, Psi0: float, M: int, K: int, R: int, eta: float
 ) -> list[float]:
@@ -467,6 +472,11 @@ def fedacii_conv_main(
         gamma * sigma**2 / (2 * M),
         3 / mu * overhead,
     ]
+
+
+def fedacii_stab_bound(mu: float, eta: float, gamma: float) -> list[float]:
+    """fedacii:stab:bound (6974-6997), gamma in [eta, sqrt(eta/mu)], eta in (0, 1/L]: 1 and what is added to it."""
+    return [1.0, gamma**2 * mu / eta if gamma > eta else 0.0]
 
 
 def fedacii_stab_main(mu: float, sigma: float, Q: float, K: int, eta: float, gamma: float) -> list[float]:
