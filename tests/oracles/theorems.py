@@ -215,6 +215,16 @@ def thm_fedavg_3o_bias_lb_complete(L: float, sigma: float, Q: float, k: int, eta
     return [c * (k - 1) / (eta * L), c * k * (k - 1)]
 
 
+def thm_fedavg_3o_bias_lb_complete_corrected(L: float, sigma: float, Q: float, k: int, eta: float) -> list[float]:
+    """thm:fedavg:3o:bias:lb:complete (6034-6042) for its instance, Q <= L^2/(16 sigma), eta <= 1/(2L): min of these two.
+
+    Lemma lem:bias:3o:lb:enum(f) (6112) has 1 - eta L where (d) gives (1 - eta L)^k. With it the sum of 6220 is
+    sum_{j<k} sum_{i<j} (1 - eta L)^{j-1+i} <= 1/(eta L)^2, so the first option cannot grow with k.
+    """
+    c = 0.005 * eta**3 * sigma**2 * Q
+    return [c / (eta * L) ** 2, c * k * (k - 1)]
+
+
 def sde_bias(sigma: float, Fxxx: float, k: int, eta: float) -> float:
     """The bias read off the SDE (1263-1265), signed."""
     return -0.5 * eta**3 * k**2 * sigma**2 * Fxxx
@@ -434,6 +444,11 @@ def fedaci_stab_main(mu: float, sigma: float, K: int, eta: float, gamma: float) 
     return [7 * eta**2 * K * sigma**2]
 
 
+def fedaci_stab_bound(mu: float, eta: float, gamma: float) -> list[float]:
+    """fedaci:stab:bound (2391-2414), gamma in [eta, sqrt(eta/mu)], eta in (0, 1/L]: 1 and what is added to it."""
+    return [1.0, 2 * gamma**2 * mu / eta if gamma > eta else 0.0]
+
+
 def fedaci_general_eta(
     L: float, mu: float, sigma: float, Psi0: float, M: int, K: int, R: int, eta: float
 ) -> list[float]:
@@ -457,6 +472,11 @@ def fedacii_conv_main(
         gamma * sigma**2 / (2 * M),
         3 / mu * overhead,
     ]
+
+
+def fedacii_stab_bound(mu: float, eta: float, gamma: float) -> list[float]:
+    """fedacii:stab:bound (6974-6997), gamma in [eta, sqrt(eta/mu)], eta in (0, 1/L]: 1 and what is added to it."""
+    return [1.0, gamma**2 * mu / eta if gamma > eta else 0.0]
 
 
 def fedacii_stab_main(mu: float, sigma: float, Q: float, K: int, eta: float, gamma: float) -> list[float]:

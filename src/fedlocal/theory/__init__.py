@@ -13,6 +13,7 @@ from fedlocal.theory.bounds.composite import (
     composite_small_step_bound,
     fed_dual_avg_bounded_gradient_bound,
     fed_dual_avg_bounded_gradient_discrepancy_bound,
+    fed_dual_avg_perturbed_bound,
     fed_dual_avg_quadratic_bound,
     fed_dual_avg_quadratic_discrepancy_bound,
 )
@@ -22,6 +23,11 @@ from fedlocal.theory.bounds.fed_ac import (
     fed_ac_two_third_order_bound,
     minibatch_ac_sgd_bound,
 )
+from fedlocal.theory.bounds.fed_ac_augmented import (
+    fed_ac_one_augmented_bound,
+    fed_ac_two_augmented_bound,
+    fed_ac_two_third_order_augmented_bound,
+)
 from fedlocal.theory.bounds.fed_ac_convex import (
     fed_ac_one_convex_bound,
     fed_ac_two_convex_bound,
@@ -29,8 +35,10 @@ from fedlocal.theory.bounds.fed_ac_convex import (
 )
 from fedlocal.theory.bounds.fed_ac_stability import (
     fed_ac_one_discrepancy_bound,
+    fed_ac_one_growth_bound,
     fed_ac_one_perturbed_bound,
     fed_ac_two_discrepancy_bound,
+    fed_ac_two_growth_bound,
     fed_ac_two_perturbed_bound,
     fed_ac_two_third_order_discrepancy_bound,
 )
@@ -45,6 +53,7 @@ from fedlocal.theory.bounds.fed_avg import (
 )
 from fedlocal.theory.bounds.fed_avg_stability import (
     client_discrepancy_bound,
+    fed_avg_strongly_convex_perturbed_bound,
     fourth_order_discrepancy_bound,
     shadow_bound,
 )
@@ -71,14 +80,19 @@ __all__ = [
     "estimate",
     "exact_bias",
     "exact_law",
+    "fed_ac_one_augmented_bound",
     "fed_ac_one_bound",
     "fed_ac_one_convex_bound",
     "fed_ac_one_discrepancy_bound",
+    "fed_ac_one_growth_bound",
     "fed_ac_one_perturbed_bound",
+    "fed_ac_two_augmented_bound",
     "fed_ac_two_bound",
     "fed_ac_two_convex_bound",
     "fed_ac_two_discrepancy_bound",
+    "fed_ac_two_growth_bound",
     "fed_ac_two_perturbed_bound",
+    "fed_ac_two_third_order_augmented_bound",
     "fed_ac_two_third_order_bound",
     "fed_ac_two_third_order_convex_bound",
     "fed_ac_two_third_order_discrepancy_bound",
@@ -87,10 +101,12 @@ __all__ = [
     "fed_avg_non_convex_bound",
     "fed_avg_non_convex_third_order_bound",
     "fed_avg_strongly_convex_bound",
+    "fed_avg_strongly_convex_perturbed_bound",
     "fed_avg_strongly_convex_third_order_bound",
     "fed_avg_third_order_bound",
     "fed_dual_avg_bounded_gradient_bound",
     "fed_dual_avg_bounded_gradient_discrepancy_bound",
+    "fed_dual_avg_perturbed_bound",
     "fed_dual_avg_quadratic_bound",
     "fed_dual_avg_quadratic_discrepancy_bound",
     "fourth_order_discrepancy_bound",

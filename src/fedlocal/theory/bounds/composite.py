@@ -184,6 +184,36 @@ def fed_dual_avg_quadratic_discrepancy_bound(constants: Constants, setting: Sett
     return 7 * eta**2 * K * constants.noise**2 + 14 * eta**2 * K**2 * zeta**2
 
 
+def fed_dual_avg_perturbed_bound(constants: Constants, setting: Setting, step_size: float, discrepancy: float) -> Bound:
+    r"""FedDualAvg with server step size 1, given how far its clients are apart.
+
+    For any client step size eta <= 1/(4 L), with x_hat the mean of the dual averages' primal images over all K R steps,
+        E Phi(x_hat) - Phi* <= B^2 / (eta K R) + eta sigma^2 / M + L discrepancy.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        discrepancy: the mean over r < R and k < K, measured or bounded, of mean_m E ||y_m - mean y||^2 in the dual norm, the
+            quantity of `fed_dual_avg_bounded_gradient_discrepancy_bound`.
+
+    Reference: dissertation, lemma pia:general. Differs from it: norms as said above. The sentence after it has eta sigma^2 / (2
+    M), and L / (M K R) besides.
+
+    >>> constants = Constants(1.0, 2.0, math.sqrt(2))
+    >>> setting = Setting(clients=2, rounds=2, local_steps=2)
+    >>> [round(term, 12) for term in fed_dual_avg_perturbed_bound(constants, setting, 0.25, discrepancy=3.0).terms.values()]
+    [1.0, 0.5, 3.0]
+    """
+    owner = "fed_dual_avg_perturbed_bound"
+    L, sigma, B, M, K, R = _letters(owner, constants, setting)
+    eta = checks.number(owner, "step_size", step_size, above=0)
+    terms = {
+        "deterministic": B**2 / (eta * K * R),
+        "statistical": eta * sigma**2 / M,
+        "drift": L * checks.number(owner, "discrepancy", discrepancy, at_least=0),
+    }
+    return Bound("pia:general", DUAL, SUBOPTIMALITY, terms, eta, _allowed(constants, eta))
+
+
 def _letters(owner: str, constants: Constants, setting: Setting) -> tuple[float, float, float, int, int, int]:
     """L, sigma, B, M, K, R."""
     B = checks.number(owner, "constants.divergence", constants.divergence, above=0)

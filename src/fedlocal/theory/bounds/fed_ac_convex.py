@@ -7,6 +7,11 @@ import math
 
 from fedlocal.theory.bounds.bound import Bound, Constants, Form, Setting, homogeneous, is_simplified, logged, ratio
 from fedlocal.theory.bounds.fed_ac import ONE, SUBOPTIMALITY, TWO, E
+from fedlocal.theory.bounds.fed_ac_augmented import (
+    fed_ac_one_augmented_bound,
+    fed_ac_two_augmented_bound,
+    fed_ac_two_third_order_augmented_bound,
+)
 from fedlocal.util import checks
 
 
@@ -15,10 +20,7 @@ def fed_ac_one_convex_bound(
 ) -> Bound:
     r"""FedAc-I on F + lambda/2 ||x - x0||^2 for a convex objective F.
 
-    For any eta <= 1/(L + lambda), with mu = lambda in FedAc-I,
-        E F(x_ag) - F* <= lambda B^2 / 2 + L B^2 / 2 exp(-sqrt(eta lambda K) R) + sqrt(eta / (lambda K)) sigma^2 / (2 M)
-            + eta sigma^2 / (2 M) + 390 eta^(3/2) (L + lambda) sqrt(K / lambda) sigma^2 + 7 eta^2 (L + lambda) K sigma^2.
-    With lambda the largest of
+    With mu = lambda in FedAc-I, lambda the largest of
         sigma / (sqrt(M K R) B),  L^(1/3) sigma^(2/3) / (K^(1/3) R B^(2/3)),  2 L / (K R^2) log^2(e^2 + K R^2)
     and eta the smallest of
         1/(L + lambda),  log^2(e + min(lambda L M K R, lambda^2 K R^3) B^2 / sigma^2) / (lambda K R^2),
@@ -26,7 +28,7 @@ def fed_ac_one_convex_bound(
         E F(x_ag) - F* <= 2 L B^2 / (K R^2) log^2(e^2 + K R^2)
             + 2 sigma B / sqrt(M K R) log^2(e^2 + L sqrt(M K R) B / sigma)
             + 1005 L^(1/3) sigma^(2/3) B^(4/3) / (K^(1/3) R) log^4(e^4 + L^(2/3) K^(1/3) R B^(2/3) / sigma^(2/3)).
-    A given step size is taken with this lambda.
+    For any eta and lambda: `fed_ac_one_augmented_bound`; a step size given here is taken with this lambda.
 
     Args:
         constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
@@ -46,31 +48,19 @@ def fed_ac_one_convex_bound(
     deterministic = L * B**2 / (K * R**2)
     lam = max(2 * deterministic * math.log(E**2 + K * R**2) ** 2, statistical, drift) / B**2
     if step_size is not None:
-        eta, label = step_size, "fedaci:gcvx:1"
-        terms = {
-            "regularization": lam * B**2 / 2,
-            "deterministic": L * B**2 / 2 * math.exp(-math.sqrt(eta * lam * K) * R),
-            "statistical": math.sqrt(eta / (lam * K)) * sigma**2 / (2 * M) + eta * sigma**2 / (2 * M),
-            "drift": (390 * eta**1.5 * math.sqrt(K / lam) + 7 * eta**2 * K) * (L + lam) * sigma**2,
-        }
-    elif simplified:
+        return fed_ac_one_augmented_bound(constants, setting, lam, step_size)
+    if simplified:
         eta, lam, label = None, None, "tab:conv:rate"
         terms = {"deterministic": deterministic, "statistical": statistical, "drift": drift}
     else:
         label = "fedaci:a1:gcvx"
-        inside = ratio(min(lam * L * M * K * R, lam**2 * K * R**3) * B**2, sigma**2)
-        eta = min(
-            1 / (L + lam),
-            math.log(E + inside) ** 2 / (lam * K * R**2),
-            ratio(math.cbrt(L * B**2 / (lam * K) ** 2), R * math.cbrt(sigma**2)),
-            ratio((L * B**2 / (lam * K) ** 3) ** 0.25, R * math.sqrt(sigma)),
-        )
+        eta = fed_ac_one_augmented_bound(constants, setting, lam).step_size
         terms = {
             "deterministic": 2 * deterministic * math.log(E**2 + K * R**2) ** 2,
             "statistical": logged(2 * statistical, 2, E**2, ratio(L * B**2, statistical)),
             "drift": logged(1005 * drift, 4, E**4, ratio(L * B**2, drift)),
         }
-    return Bound(label, ONE, SUBOPTIMALITY, terms, eta, _convex(constants, setting, eta, lam, 24), lam)
+    return Bound(label, ONE, SUBOPTIMALITY, terms, eta, _convex(constants, setting, 24), lam)
 
 
 def fed_ac_two_convex_bound(
@@ -78,17 +68,14 @@ def fed_ac_two_convex_bound(
 ) -> Bound:
     r"""FedAc-II on F + lambda/2 ||x - x0||^2 for a convex objective F.
 
-    For any eta <= 1/(L + lambda), with mu = lambda in FedAc-II,
-        E F(x_ag) - F* <= lambda B^2 / 2 + L B^2 / 2 exp(-sqrt(eta lambda K) R / 3) + sqrt(eta / (lambda K)) sigma^2 / M
-            + 200 eta^2 (L^2 / lambda + lambda) K sigma^2.
-    With lambda the largest of
+    With mu = lambda in FedAc-II, lambda the largest of
         sigma / (sqrt(M K R) B),  L^(1/2) sigma^(1/2) / (K^(1/4) R B^(1/2)),  18 L / (K R^2) log^2(e^2 + K R^2)
     and eta the smallest of
         1/(L + lambda),  9 log^2(e + min(lambda L M K R, lambda^3 K R^4 / L) B^2 / sigma^2) / (lambda K R^2),
         L^(1/3) B^(2/3) / (lambda K R sigma)^(2/3),
         E F(x_ag) - F* <= 10 L B^2 / (K R^2) log^2(e^2 + K R^2) + 5 sigma B / sqrt(M K R) log(e + L sqrt(M K R) B / sigma)
             + 16411 L^(1/2) sigma^(1/2) B^(3/2) / (K^(1/4) R) log^4(e^4 + L^(1/2) K^(1/4) R B^(1/2) / sigma^(1/2)).
-    A given step size is taken with this lambda.
+    For any eta and lambda: `fed_ac_two_augmented_bound`; a step size given here is taken with this lambda.
 
     Args:
         constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
@@ -108,30 +95,19 @@ def fed_ac_two_convex_bound(
     deterministic = L * B**2 / (K * R**2)
     lam = max(18 * deterministic * math.log(E**2 + K * R**2) ** 2, statistical, drift) / B**2
     if step_size is not None:
-        eta, label = step_size, "fedacii:a1:gcvx:1"
-        terms = {
-            "regularization": lam * B**2 / 2,
-            "deterministic": L * B**2 / 2 * math.exp(-math.sqrt(eta * lam * K) * R / 3),
-            "statistical": math.sqrt(eta / (lam * K)) * sigma**2 / M,
-            "drift": 200 * eta**2 * (L**2 / lam + lam) * K * sigma**2,
-        }
-    elif simplified:
+        return fed_ac_two_augmented_bound(constants, setting, lam, step_size)
+    if simplified:
         eta, lam, label = None, None, "tab:conv:rate"
         terms = {"deterministic": deterministic, "statistical": statistical, "drift": drift}
     else:
         label = "fedacii:a1:gcvx"
-        inside = ratio(min(lam * L * M * K * R, lam**3 * K * R**4 / L) * B**2, sigma**2)
-        eta = min(
-            1 / (L + lam),
-            9 * math.log(E + inside) ** 2 / (lam * K * R**2),
-            ratio(math.cbrt(L * B**2), math.cbrt(lam * K * R * sigma) ** 2),
-        )
+        eta = fed_ac_two_augmented_bound(constants, setting, lam).step_size
         terms = {
             "deterministic": 10 * deterministic * math.log(E**2 + K * R**2) ** 2,
             "statistical": logged(5 * statistical, 1, E, ratio(L * B**2, statistical)),
             "drift": logged(16411 * drift, 4, E**4, ratio(L * B**2, drift)),
         }
-    return Bound(label, TWO, SUBOPTIMALITY, terms, eta, _convex(constants, setting, eta, lam, 1000), lam)
+    return Bound(label, TWO, SUBOPTIMALITY, terms, eta, _convex(constants, setting, 1000), lam)
 
 
 def fed_ac_two_third_order_convex_bound(
@@ -139,10 +115,7 @@ def fed_ac_two_third_order_convex_bound(
 ) -> Bound:
     r"""FedAc-II on F + lambda/2 ||x - x0||^2 for a convex F with Q-Lipschitz Hessian and noise of bounded fourth moment sigma^4.
 
-    For any eta <= 1/(L + lambda), with mu = lambda in FedAc-II,
-        E F(x_ag) - F* <= lambda B^2 / 2 + L B^2 / 2 exp(-sqrt(eta lambda K) R / 3) + sqrt(eta / (lambda K)) sigma^2 / M
-            + 2 eta^(3/2) (L + lambda) sqrt(K / lambda) sigma^2 / M + e^9 eta^4 Q^2 K^2 sigma^4 / lambda.
-    With lambda the largest of
+    With mu = lambda in FedAc-II, lambda the largest of
         sigma / (sqrt(M K R) B),  L^(1/3) sigma^(2/3) / ((M K)^(1/3) R B^(2/3)),  Q^(1/3) sigma^(2/3) / (K^(1/3) R^(4/3) B^(1/3)),
         18 L / (K R^2) log^2(e^2 + K R^2)
     and eta the smallest of
@@ -151,7 +124,7 @@ def fed_ac_two_third_order_convex_bound(
         E F(x_ag) - F* <= 10 L B^2 / (K R^2) log^2(e^2 + K R^2) + 5 sigma B / sqrt(M K R) log(e + L sqrt(M K R) B / sigma)
             + 139 L^(1/3) sigma^(2/3) B^(4/3) / ((M K)^(1/3) R) log^3(e^3 + L^(2/3) (M K)^(1/3) R B^(2/3) / sigma^(2/3))
             + e^19 Q^(1/3) sigma^(2/3) B^(5/3) / (K^(1/3) R^(4/3)) log^8(e^8 + L K^(1/3) R^(4/3) B^(1/3) / (Q^(1/3) sigma^(2/3))).
-    A given step size is taken with this lambda.
+    For any eta and lambda: `fed_ac_two_third_order_augmented_bound`; a step size given here is taken with this lambda.
 
     Args:
         constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`).
@@ -174,42 +147,23 @@ def fed_ac_two_third_order_convex_bound(
     augmentation = 18 * deterministic * math.log(E**2 + K * R**2) ** 2
     lam = max(augmentation, statistical, acceleration, third_order) / B**2
     if step_size is not None:
-        eta, label = step_size, "fedacii:a2:gcvx:1"
-        terms = {
-            "regularization": lam * B**2 / 2,
-            "deterministic": L * B**2 / 2 * math.exp(-math.sqrt(eta * lam * K) * R / 3),
-            "statistical": math.sqrt(eta / (lam * K)) * sigma**2 / M,
-            "acceleration": 2 * eta**1.5 * (L + lam) * math.sqrt(K / lam) * sigma**2 / M,
-            "third_order": E**9 * eta**4 * Q**2 * K**2 * sigma**4 / lam,
-        }
-    elif simplified:
+        return fed_ac_two_third_order_augmented_bound(constants, setting, lam, step_size)
+    if simplified:
         eta, lam, label = None, None, "tab:conv:rate"
         terms = {"deterministic": deterministic, "statistical": statistical}
         terms |= {"acceleration": acceleration, "third_order": third_order}
     else:
         label = "fedacii:a2:gcvx"
-        inside = min(
-            ratio(lam * L * M * K * R * B**2, sigma**2),
-            ratio(lam**2 * M * K * R**3 * B**2, sigma**2),
-            ratio(lam**5 * L * K**2 * R**8 * B**2, Q**2 * sigma**4),
-        )
-        eta = min(
-            1 / (L + lam),
-            9 * math.log(E + inside) ** 2 / (lam * K * R**2),
-            ratio(math.cbrt(L * M * B**2 / (lam * K) ** 2), R * math.cbrt(sigma**2)),
-        )
+        eta = fed_ac_two_third_order_augmented_bound(constants, setting, lam).step_size
         terms = {
             "deterministic": 10 * deterministic * math.log(E**2 + K * R**2) ** 2,
             "statistical": logged(5 * statistical, 1, E, ratio(L * B**2, statistical)),
             "acceleration": logged(139 * acceleration, 3, E**3, ratio(L * B**2, acceleration)),
             "third_order": logged(E**19 * third_order, 8, E**8, ratio(L * B**2, third_order)),
         }
-    return Bound(label, TWO, SUBOPTIMALITY, terms, eta, _convex(constants, setting, eta, lam, 1000), lam)
+    return Bound(label, TWO, SUBOPTIMALITY, terms, eta, _convex(constants, setting, 1000), lam)
 
 
-def _convex(
-    constants: Constants, setting: Setting, step_size: float | None, lam: float | None, total_steps: int
-) -> dict[str, bool]:
-    allowed = step_size is None or lam is None or step_size <= 1 / (constants.smoothness + lam)
+def _convex(constants: Constants, setting: Setting, total_steps: int) -> dict[str, bool]:
     enough = setting.local_steps * setting.rounds >= total_steps
-    return {"step_size <= 1/(L + lambda)": allowed, f"K R >= {total_steps}": enough} | homogeneous(constants)
+    return {f"K R >= {total_steps}": enough} | homogeneous(constants)

@@ -24,6 +24,49 @@ def stable_gamma(constants: Constants, setting: Setting, step_size: float) -> fl
     return max(math.sqrt(eta / (mu * setting.local_steps)), eta)
 
 
+def fed_ac_one_growth_bound(
+    constants: Constants, setting: Setting, step_size: float, gamma: float | None = None
+) -> Bound:
+    r"""By which factor a local step of FedAc-I can lengthen the difference of two clients, in the norm of the text.
+
+    Without noise the difference v = (Delta_ag, Delta) of two clients becomes A v after a step, with some Hessian between mu
+    and L in A. In the norm ||X^-1 v||, X = [[eta / gamma, 0], [1, 1]], it is at most
+        ||X^-1 A X|| <= 1 + 2 gamma^2 mu / eta,   and 1 for gamma = eta
+    times as long. In the Euclidean norm it can be far longer.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        gamma: as for `fed_ac_one_discrepancy_bound`.
+
+    Reference: dissertation, proposition fedaci:stab:bound. Differs from it: nothing.
+
+    >>> constants = Constants(1.0, 2.0, 1.0, strong_convexity=0.25)
+    >>> fed_ac_one_growth_bound(constants, Setting(1, 1, local_steps=4), step_size=0.25).value  # gamma = 1/2
+    1.5
+    """
+    eta, gamma, mu = _steps("fed_ac_one_growth_bound", constants, setting, step_size, gamma)
+    return _growth("fedaci:stab:bound", ONE, constants, eta, 2 * _amplified(eta, gamma, mu))
+
+
+def fed_ac_two_growth_bound(
+    constants: Constants, setting: Setting, step_size: float, gamma: float | None = None
+) -> Bound:
+    r"""The same as `fed_ac_one_growth_bound` for FedAc-II: 1 + gamma^2 mu / eta, and 1 for gamma = eta.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        gamma: as for `fed_ac_two_discrepancy_bound`.
+
+    Reference: dissertation, proposition fedacii:stab:bound. Differs from it: nothing; its proof leaves mu out of one block.
+
+    >>> constants = Constants(1.0, 2.0, 1.0, strong_convexity=0.25)
+    >>> fed_ac_two_growth_bound(constants, Setting(1, 1, local_steps=4), step_size=0.25).value  # gamma = 1/2
+    1.25
+    """
+    eta, gamma, mu = _steps("fed_ac_two_growth_bound", constants, setting, step_size, gamma)
+    return _growth("fedacii:stab:bound", TWO, constants, eta, _amplified(eta, gamma, mu))
+
+
 def fed_ac_one_discrepancy_bound(
     constants: Constants, setting: Setting, step_size: float, gamma: float | None = None
 ) -> float:
@@ -43,7 +86,7 @@ def fed_ac_one_discrepancy_bound(
     """
     eta, gamma, mu = _steps("fed_ac_one_discrepancy_bound", constants, setting, step_size, gamma)
     K, sigma = setting.local_steps, constants.noise
-    growth = 1.0 if gamma == eta else _grown(2 * gamma**2 * mu / eta, 2 * K)
+    growth = _grown(2 * _amplified(eta, gamma, mu), 2 * K)
     return 7 * eta * gamma * K * sigma**2 * growth
 
 
@@ -65,7 +108,7 @@ def fed_ac_two_discrepancy_bound(
     """
     eta, gamma, mu = _steps("fed_ac_two_discrepancy_bound", constants, setting, step_size, gamma)
     L, K, sigma = constants.smoothness, setting.local_steps, constants.noise
-    growth = 1.0 if gamma == eta else _grown(gamma**2 * mu / eta, 2 * K)
+    growth = _grown(_amplified(eta, gamma, mu), 2 * K)
     return 4 * eta**2 * L**2 * K * sigma**2 * growth
 
 
@@ -90,7 +133,7 @@ def fed_ac_two_third_order_discrepancy_bound(
     eta, gamma, mu = _steps(owner, constants, setting, step_size, gamma)
     K = setting.local_steps
     sigma, Q = constants.known(owner, "fourth_moment"), constants.known(owner, "third_order")
-    growth = 1.0 if gamma == eta else _grown(gamma**2 * mu / eta, 4 * K)
+    growth = _grown(_amplified(eta, gamma, mu), 4 * K)
     return 44 * eta**4 * Q**2 * K**2 * sigma**4 * growth
 
 
@@ -156,6 +199,11 @@ def fed_ac_two_perturbed_bound(
     return Bound("fedacii:conv:main", TWO, POTENTIAL_TWO, terms, eta, strongly_convex(constants, eta))
 
 
+def _growth(label: str, method: str, constants: Constants, eta: float, amplified: float) -> Bound:
+    terms = {"deterministic": 1.0, "acceleration": amplified}
+    return Bound(label, method, "||X^-1 A X||_2", terms, eta, {"step_size <= 1/L": eta <= 1 / constants.smoothness})
+
+
 def _steps(
     owner: str, constants: Constants, setting: Setting, step_size: float, gamma: float | None
 ) -> tuple[float, float, float]:
@@ -170,6 +218,11 @@ def _steps(
         wanted = f"step_size = {eta:g} and sqrt(step_size / strong_convexity) = {largest:g}"
         raise ValueError(f"{owner}: gamma must be between {wanted}, got {gamma}")
     return eta, gamma, mu
+
+
+def _amplified(eta: float, gamma: float, mu: float) -> float:
+    """gamma^2 mu / eta, 0 for gamma = eta."""
+    return 0.0 if gamma == eta else gamma**2 * mu / eta
 
 
 def _left(rate: float, setting: Setting) -> float:

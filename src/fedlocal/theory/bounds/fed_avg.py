@@ -14,7 +14,11 @@ from fedlocal.theory.bounds.bound import (
     ratio,
     smallest,
 )
-from fedlocal.theory.bounds.fed_avg_stability import client_discrepancy_bound, fourth_order_discrepancy_bound
+from fedlocal.theory.bounds.fed_avg_stability import (
+    client_discrepancy_bound,
+    fed_avg_strongly_convex_perturbed_bound,
+    fourth_order_discrepancy_bound,
+)
 from fedlocal.theory.bounds.minibatch import single_client_sgd_bound
 
 AVERAGE_ERROR = "E mean_(r,k) F(x_mean^(r,k)) - F*"
@@ -212,14 +216,9 @@ def fed_avg_strongly_convex_third_order_bound(
     conditions = {"mu > 0": mu > 0} | homogeneous(constants)
     if step_size is not None:
         is_simplified(owner, step_size, form)
-        apart = fourth_order_discrepancy_bound(constants, setting, step_size)
-        terms = {
-            "deterministic": math.exp(-step_size * mu * K * R / 2) * B**2 / step_size,
-            "statistical": step_size * sigma**2 / M,
-            "drift": ratio(Q**2 * apart.value, mu),
-        }
-        conditions = {"step_size <= 1/(4 L)": step_size <= 1 / (4 * L)} | conditions
-        return Bound("eq:fedavg:a2:general:eta", "FedAvg", measure, terms, step_size, conditions)
+        apart = fourth_order_discrepancy_bound(constants, setting, step_size).value
+        bound = fed_avg_strongly_convex_perturbed_bound(constants, setting, step_size, discrepancy=apart)
+        return replace(bound, theorem="eq:fedavg:a2:general:eta")
     parts = {
         "deterministic": math.exp(-mu * K * R / (8 * L)) * 4 * L * B**2,
         "statistical": ratio(sigma**2, mu * M * K * R),

@@ -1,6 +1,8 @@
 """How far FedAvg's clients walk apart within a round, and what that costs: the lemmas behind the bounds of FedAvg."""
 
-from fedlocal.theory.bounds.bound import Bound, Constants, Setting, homogeneous
+import math
+
+from fedlocal.theory.bounds.bound import Bound, Constants, Setting, homogeneous, ratio
 from fedlocal.util import checks
 
 
@@ -87,3 +89,41 @@ def shadow_bound(constants: Constants, setting: Setting, step_size: float, discr
     measure = "E mean_(r,k) F(x_mean^(r,k)) - F* + ||x^(R,0) - x*||^2/(2 eta K R)"
     conditions = {"step_size <= 1/(4 L)": eta <= 1 / (4 * constants.smoothness)}
     return Bound("lem:fedavg:2o:ub:1", "FedAvg", measure, terms, eta, conditions)
+
+
+def fed_avg_strongly_convex_perturbed_bound(
+    constants: Constants, setting: Setting, step_size: float, discrepancy: float
+) -> Bound:
+    r"""FedAvg on a strongly convex F that is third-order smooth, given how far its clients are apart.
+
+        exp(-eta mu K R/2) B^2/eta + eta sigma^2/M + Q^2/mu discrepancy,   eta <= 1/(4 L),
+
+    bounds E F(x_hat) - F* + (mu/2) E ||x^(R,0) - x*||^2, x_hat the mean of the x_mean^(r,k), k < K, with weights
+    (1 - eta mu/2)^(K R - (r K + k) - 1).
+
+    Letters: M clients, K local_steps, R rounds, eta step_size, B distance, L smoothness, mu strong_convexity, Q
+    third_order, sigma noise.
+
+    Args:
+        constants, setting, step_size: as for every bound (`fedlocal.theory.bounds`).
+        discrepancy: the largest value over r and k, measured or bounded, of what `fourth_order_discrepancy_bound` bounds.
+
+    Reference: dissertation, lemma fedavg:a2:conv:main. Differs from it: nothing; a step of its proof has a sign wrong.
+
+    >>> constants = Constants(smoothness=1.0, noise=2.0, distance=0.0, strong_convexity=0.5, third_order=2.0)
+    >>> setting = Setting(clients=2, rounds=2, local_steps=2)
+    >>> dict(fed_avg_strongly_convex_perturbed_bound(constants, setting, step_size=0.25, discrepancy=1.0).terms)
+    {'deterministic': 0.0, 'statistical': 0.5, 'drift': 8.0}
+    """
+    owner = "fed_avg_strongly_convex_perturbed_bound"
+    L, B, sigma, mu, M, K, R = constants.letters(setting)
+    eta, Q = checks.number(owner, "step_size", step_size, above=0), constants.known(owner, "third_order")
+    apart = checks.number(owner, "discrepancy", discrepancy, at_least=0)
+    terms = {
+        "deterministic": math.exp(-eta * mu * K * R / 2) * B**2 / eta,
+        "statistical": eta * sigma**2 / M,
+        "drift": ratio(Q**2 * apart, mu),
+    }
+    conditions = {"step_size <= 1/(4 L)": eta <= 1 / (4 * L), "mu > 0": mu > 0} | homogeneous(constants)
+    measure = "E F(x_hat) - F* + mu/2 ||x^(R,0) - x*||^2"
+    return Bound("fedavg:a2:conv:main", "FedAvg", measure, terms, eta, conditions)

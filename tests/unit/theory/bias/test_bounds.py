@@ -13,6 +13,8 @@ from scipy.interpolate import CubicSpline
 
 from fedlocal.theory import Constants
 from fedlocal.theory.bias.bounds import iterate_bias_lower_bound, iterate_bias_upper_bound
+from fedlocal.theory.bias.quadrature import Uniform, exact_bias
+from fedlocal.theory.constructions.lower_bound_instances import log_cosh_instance
 
 PLAIN = Constants(smoothness=2.0, noise=3.0, distance=1.0)
 
@@ -43,14 +45,15 @@ def test_lower_by_hand():
     assert iterate_bias_lower_bound(PLAIN, 1 / 64, 4).value == pytest.approx(0.002 * 3 / 256)
     # k = 100 at eta = 1/8: min{1000*6/64, 3/4}
     assert iterate_bias_lower_bound(PLAIN, 1 / 8, 100).value == pytest.approx(0.002 * 3 / 4)
-    # 0.005 eta^3 sigma^2 Q min{(k - 1)/(eta L) = 3*32, k (k - 1) = 12}
-    smooth = replace(PLAIN, third_order=1 / 45)
+    # 0.005 eta^3 sigma^2 Q min{1/(eta L)^2 = 32^2, k (k - 1) = 12}
+    smooth = replace(PLAIN, third_order=1 / 12)
     bound = iterate_bias_lower_bound(smooth, 1 / 64, 4)
-    assert bound.terms == pytest.approx({"third_order": 0.005 * 9 / 45 * 12 / 64**3})
-    assert bound.applies  # Q = 1/45 = L^2/(12 (k + 1) sigma) = 4/(12*5*3)
-    assert not iterate_bias_lower_bound(smooth, 1 / 64, 5).applies
-    # k = 100 at eta = 1/8: min{99*4, 9900}
-    assert iterate_bias_lower_bound(smooth, 1 / 8, 100).value == pytest.approx(0.005 * 9 / 45 * 396 / 512)
+    assert bound.terms == pytest.approx({"third_order": 0.005 * 9 / 12 * 12 / 64**3})
+    assert bound.applies  # Q = 1/12 = L^2/(16 sigma) = 4/(16*3)
+    assert iterate_bias_lower_bound(smooth, 1 / 64, 1000).applies
+    assert not iterate_bias_lower_bound(replace(PLAIN, third_order=0.084), 1 / 64, 4).applies
+    # k = 100 at eta = 1/8: min{4^2, 9900}
+    assert iterate_bias_lower_bound(smooth, 1 / 8, 100).value == pytest.approx(0.005 * 9 / 12 * 16 / 512)
     assert iterate_bias_lower_bound(PLAIN, 1 / 4, 4).applies
     assert not iterate_bias_lower_bound(PLAIN, 0.26, 4).applies
     assert iterate_bias_lower_bound(replace(smooth, noise=0.0), 1 / 64, 4).value == 0
@@ -132,6 +135,41 @@ def test_third_order_bounds_are_on_both_sides_of_the_bias(step_size: float):
         assert low.applies
         assert list(high.terms) == ["third_order"]
         assert low.value <= -means[k - 1] <= high.value
+
+
+@pytest.mark.parametrize("step_size", [0.05, 0.5])
+def test_third_order_lower_bound_holds_for_any_number_of_steps(step_size: float):
+    """The instance of the text with the largest Q allowed: beyond 1/(eta L) steps the bias stops to grow, as the bound does.
+
+    Between both: eta Q sigma^2 (1 - q^(k-1)) (1 - q^k)/(12 L^2 (2 - eta L)), q = 1 - eta L, the sum of the corrected proof.
+    """
+    L, sigma = 1.0, 1.0
+    Q, steps = L**2 / (16 * sigma), [2, 4, 16, 64, 200, 1000]
+    constants, q = Constants(L, noise=sigma, distance=1.0, third_order=Q), 1 - step_size * L
+    biases = -exact_bias(log_cosh_instance(L, Q, sigma), 0.0, step_size, steps, Uniform(sigma))
+    for k, bias in zip(steps, biases, strict=True):
+        low = iterate_bias_lower_bound(constants, step_size, k)
+        proven = step_size * Q * sigma**2 * (1 - q ** (k - 1)) * (1 - q**k) / (12 * L**2 * (2 - step_size * L))
+        assert low.applies
+        assert low.value <= proven <= bias <= 40 * low.value
+
+
+@pytest.mark.parametrize("step_size", [0.02, 0.5])
+def test_the_printed_third_order_lower_bound_needs_an_instance_of_smaller_curvature(step_size: float):
+    """0.005 eta^3 sigma^2 Q (k - 1) min{1/(eta L), k}, for k < K and the largest Q: the instance of the text breaks it.
+
+    With the curvature 4 sqrt(sigma Q), which is at most L, the same construction keeps it.
+    """
+    L, sigma, steps = 1.0, 1.0, [2, 4, 16, 2000]
+    Q = L**2 / (12 * (steps[-1] + 1) * sigma)
+    printed = [0.005 * step_size**3 * sigma**2 * Q * (k - 1) * min(1 / (step_size * L), k) for k in steps]
+    of_text, flatter = (
+        -exact_bias(log_cosh_instance(curvature, Q, sigma), 0.0, step_size, steps, Uniform(sigma))
+        for curvature in (L, 4 * math.sqrt(sigma * Q))
+    )
+    assert np.all(of_text[:3] >= printed[:3])
+    assert of_text[3] < printed[3]
+    assert np.all(flatter >= printed)
 
 
 def test_the_third_order_bound_is_attained_but_for_the_variance_and_decay():

@@ -14,6 +14,7 @@ from fedlocal.theory.bounds.composite import (
     composite_small_step_bound,
     fed_dual_avg_bounded_gradient_bound,
     fed_dual_avg_bounded_gradient_discrepancy_bound,
+    fed_dual_avg_perturbed_bound,
     fed_dual_avg_quadratic_bound,
     fed_dual_avg_quadratic_discrepancy_bound,
 )
@@ -150,7 +151,20 @@ def test_drift_is_smoothness_times_discrepancy(constants, setting, part):
     ):
         parts = bound_fn(constants, setting, step_size=eta).terms
         drift = math.fsum(value for name, value in parts.items() if name not in synchronised)
-        assert drift == pytest.approx(constants.smoothness * discrepancy_fn(constants, setting, eta), rel=1e-12)
+        apart = discrepancy_fn(constants, setting, eta)
+        assert drift == pytest.approx(constants.smoothness * apart, rel=1e-12)
+        perturbed = fed_dual_avg_perturbed_bound(constants, setting, eta, discrepancy=apart)
+        assert perturbed.value == pytest.approx(math.fsum(parts.values()), rel=1e-12)
+        assert perturbed.applies
+
+
+def test_given_how_far_clients_are_apart_by_hand():
+    # L = 2, sigma = 4, B = 2, M = 4, K = 2, R = 8, eta = 1/8: 4 / 2, 2 / 4, 2 * 3
+    setting = Setting(clients=4, rounds=8, local_steps=2)
+    assert terms(fed_dual_avg_perturbed_bound(HAND, setting, 1 / 8, discrepancy=3.0)) == [2, 0.5, 6]
+    assert not fed_dual_avg_perturbed_bound(HAND, setting, 0.126, discrepancy=3.0).applies
+    with pytest.raises(ValueError, match="fed_dual_avg_perturbed_bound: discrepancy must be >= 0, got -1"):
+        fed_dual_avg_perturbed_bound(HAND, setting, 1 / 8, discrepancy=-1.0)
 
 
 @pytest.mark.parametrize("K", [1, 2, 5])

@@ -15,6 +15,11 @@ from fedlocal.theory.bounds.fed_ac import (
     fed_ac_two_third_order_bound,
     minibatch_ac_sgd_bound,
 )
+from fedlocal.theory.bounds.fed_ac_augmented import (
+    fed_ac_one_augmented_bound,
+    fed_ac_two_augmented_bound,
+    fed_ac_two_third_order_augmented_bound,
+)
 from fedlocal.theory.bounds.fed_ac_convex import (
     fed_ac_one_convex_bound,
     fed_ac_two_convex_bound,
@@ -22,8 +27,10 @@ from fedlocal.theory.bounds.fed_ac_convex import (
 )
 from fedlocal.theory.bounds.fed_ac_stability import (
     fed_ac_one_discrepancy_bound,
+    fed_ac_one_growth_bound,
     fed_ac_one_perturbed_bound,
     fed_ac_two_discrepancy_bound,
+    fed_ac_two_growth_bound,
     fed_ac_two_perturbed_bound,
     fed_ac_two_third_order_discrepancy_bound,
     stable_gamma,
@@ -31,6 +38,7 @@ from fedlocal.theory.bounds.fed_ac_stability import (
 
 STRONGLY_CONVEX = (fed_ac_one_bound, fed_ac_two_bound, fed_ac_two_third_order_bound)
 CONVEX = (fed_ac_one_convex_bound, fed_ac_two_convex_bound, fed_ac_two_third_order_convex_bound)
+AUGMENTED = (fed_ac_one_augmented_bound, fed_ac_two_augmented_bound, fed_ac_two_third_order_augmented_bound)
 ALL = (*STRONGLY_CONVEX, *CONVEX)
 E = math.e
 CLOSE = 1 + 1e-9  # rounding of sums of exact inequalities
@@ -291,6 +299,105 @@ def test_convex_lemmas_follow_from_the_augmented_objective(convex, strongly_conv
     augmented = replace(constants, smoothness=constants.smoothness + lam, strong_convexity=lam, distance=0.0, gap=start)
     below = strongly_convex(augmented, setting, step_size=eta).value + lam * constants.distance**2 / 2
     assert below <= convex(constants, setting, step_size=eta).value * CLOSE
+
+
+def test_augmented_by_hand():
+    # L = 2, sigma = 2, B = 1, M = 4, K = 2, R = 2, lambda = 1/2: a = (1/2) 2 * 16 / 4 = 4, b = (1/4) 16 / 4 = 1
+    bound = fed_ac_one_augmented_bound(HAND, CUT, 0.5)
+    # 3 * 4 / (2 (1/2) 16) = 3/4; 592 * 2 * 4 / ((1/4) 16) = 1184; 412 sqrt(2 / ((1/2) 16)) 2 = 412
+    drift = 1184 * math.log(E**4 + 1) ** 4 + 412
+    expected = [0.25, math.exp(-math.sqrt(8 / 5)), 0.75 * math.log(E**2 + 4) ** 2, drift]
+    assert terms(bound) == pytest.approx(expected, rel=1e-12)
+    # log^2(e + 1)/4 = 0.431; (2 / 1)^(1/3) / (2 4^(1/3)) = 2^(-4/3) = 0.397; 2^(1/4) / (2 sqrt 2) = 2^(-5/4)
+    assert bound.step_size == pytest.approx(2 ** (-4 / 3), rel=1e-12)
+    assert bound.regularization == 0.5
+    assert bound.applies
+    # b = (1/8) 2 * 16 / 8 = 1/2; 4 * 4 / 8 = 2; 16201 * 16 / 4; 209 (4 * 4 / (1/2 * 32))^(1/3)
+    bound = fed_ac_two_augmented_bound(HAND, CUT, 0.5)
+    drift = 16201 * 4 * math.log(E**4 + 0.5) ** 4 + 209
+    expected = [0.25, math.exp(-math.sqrt(8 / 5) / 3), 2 * math.log(E + 4), drift]
+    assert terms(bound) == pytest.approx(expected, rel=1e-12)
+    assert bound.step_size == pytest.approx(0.4, rel=1e-12)  # 1/(L + lambda); 2^(1/3) / 4^(2/3) = 1/2 is larger
+    # b = (1/4) 64 / 4 = 4, c = (1/32) 2 * 4 * 256 / (9 * 16) = 4/9; 55 * 8 / 16; 83 sqrt(2 / 32) 2; e^18 9 * 16 * 32 / 1024
+    bound = fed_ac_two_third_order_augmented_bound(HAND, CUT, 0.5)
+    acceleration = 27.5 * math.log(E**3 + 4) ** 3 + 41.5
+    expected = [*expected[:3], acceleration, 4.5 * E**18 * math.log(E**8 + 4 / 9) ** 8]
+    assert terms(bound) == pytest.approx(expected, rel=1e-12)
+    for bound_fn in AUGMENTED:
+        assert not bound_fn(HAND, CUT, 0.5, step_size=0.41).applies
+        with pytest.raises(ValueError, match=f"{bound_fn.__name__}: regularization must be > 0, got 0"):
+            bound_fn(HAND, CUT, 0.0)
+        with pytest.raises(ValueError, match=f"{bound_fn.__name__}: step_size must be > 0, got 0"):
+            bound_fn(HAND, CUT, 0.5, step_size=0.0)
+
+
+@pytest.mark.parametrize(("augmented", "convex"), list(zip(AUGMENTED, CONVEX, strict=True)))
+@given(constants=problems(), setting=CUTS, part=decades(-6, 3))
+@settings(max_examples=100, deadline=None)
+def test_augmented_lemmas_follow_from_each_other(augmented, convex, constants, setting, part):
+    """The second from the first at its own step size, for any lambda; the theorem from the second at its own lambda."""
+    second = augmented(constants, setting, part * constants.smoothness)
+    assert second.applies
+    first = augmented(constants, setting, part * constants.smoothness, second.step_size)
+    assert first.value <= second.value * CLOSE
+    theorem = convex(constants, setting)
+    if theorem.applies:
+        lemma = augmented(constants, setting, theorem.regularization)
+        assert lemma.step_size == theorem.step_size
+        assert lemma.value <= theorem.value * CLOSE
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.3])
+@pytest.mark.parametrize("kind", [1, 2])
+@given(
+    part=decades(-3, 0),
+    lam=decades(-5, 1),
+    height=st.floats(0, 1),
+    setting=st.builds(Setting, clients=st.integers(1, 20), rounds=st.integers(1, 20), local_steps=st.integers(1, 10)),
+)
+@settings(max_examples=60, deadline=None)
+def test_augmented_lemmas_on_quadratics(kind, sigma, part, lam, height, setting):
+    """E F(x_ag) - F* exactly, F = h x^2/2 with h <= L and x0 = B, of FedAc on F + lambda/2 (x - B)^2."""
+    L, B, h = 1.0, 2.0, height
+    constants = Constants(L, sigma, B)
+    bound_fn = AUGMENTED[kind - 1]
+    for step_size in (None, part / (L + lam)):
+        bound = bound_fn(constants, setting, lam, step_size)
+        assert bound.applies
+        eta = bound.step_size
+        gamma = stable_gamma(replace(constants, strong_convexity=lam), setting, eta)
+        _, step = quadratic_step(kind, h + lam, eta, gamma, lam)
+        optimum = lam * B / (h + lam)
+        steps, kick = setting.local_steps * setting.rounds, np.array([gamma, eta])
+        mean, moments = np.full(2, B - optimum), np.zeros((2, 2))
+        for _ in range(steps):
+            mean = step @ mean
+            moments = step @ moments @ step.T + sigma**2 / setting.clients * np.outer(kick, kick)
+        assert h / 2 * (moments[1, 1] + (mean[1] + optimum) ** 2) <= bound.value * CLOSE
+
+
+@pytest.mark.parametrize(("kind", "bound_fn"), [(1, fed_ac_one_growth_bound), (2, fed_ac_two_growth_bound)])
+def test_growth_in_the_norm_of_the_text(kind, bound_fn):
+    """The largest norm over curvatures, exactly: within the bound, and for small mu and large gamma a fair part of it."""
+    constants, attained = Constants(1.0, 1.0, 1.0), []
+    for mu in (1e-6, 1e-3, 0.1, 1.0):
+        for eta in (1e-4, 0.1, 1.0):
+            for speed in (0.0, 0.3, 1.0):
+                gamma = max(eta, eta ** (1 - speed) * math.sqrt(eta / mu) ** speed)
+                bound = bound_fn(replace(constants, strong_convexity=mu), Setting(1, 1, 1), eta, gamma)
+                assert bound.applies
+                X = np.array([[1.0, 1.0], [0.0, eta / gamma]])  # on (x, x_ag)
+                norms = [
+                    np.linalg.norm(np.linalg.solve(X, quadratic_step(kind, h, eta, gamma, mu)[1] @ X), 2)
+                    for h in np.linspace(mu, 1.0, 9)
+                ]
+                assert max(norms) <= bound.value * CLOSE
+                if gamma == eta:
+                    assert bound.value == 1
+                else:
+                    attained.append((max(norms) - 1) / (bound.value - 1))
+    assert max(attained) > 0.35
+    assert not bound_fn(replace(constants, strong_convexity=0.1), Setting(1, 1, 4), 1.1, 1.2).applies
 
 
 def test_perturbed_iterates_by_hand():

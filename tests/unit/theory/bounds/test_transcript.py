@@ -20,6 +20,7 @@ from fedlocal.theory.bounds.composite import (
     composite_small_step_bound,
     fed_dual_avg_bounded_gradient_bound,
     fed_dual_avg_bounded_gradient_discrepancy_bound,
+    fed_dual_avg_perturbed_bound,
     fed_dual_avg_quadratic_bound,
     fed_dual_avg_quadratic_discrepancy_bound,
 )
@@ -29,6 +30,11 @@ from fedlocal.theory.bounds.fed_ac import (
     fed_ac_two_third_order_bound,
     minibatch_ac_sgd_bound,
 )
+from fedlocal.theory.bounds.fed_ac_augmented import (
+    fed_ac_one_augmented_bound,
+    fed_ac_two_augmented_bound,
+    fed_ac_two_third_order_augmented_bound,
+)
 from fedlocal.theory.bounds.fed_ac_convex import (
     fed_ac_one_convex_bound,
     fed_ac_two_convex_bound,
@@ -36,8 +42,10 @@ from fedlocal.theory.bounds.fed_ac_convex import (
 )
 from fedlocal.theory.bounds.fed_ac_stability import (
     fed_ac_one_discrepancy_bound,
+    fed_ac_one_growth_bound,
     fed_ac_one_perturbed_bound,
     fed_ac_two_discrepancy_bound,
+    fed_ac_two_growth_bound,
     fed_ac_two_perturbed_bound,
     fed_ac_two_third_order_discrepancy_bound,
     stable_gamma,
@@ -53,6 +61,7 @@ from fedlocal.theory.bounds.fed_avg import (
 )
 from fedlocal.theory.bounds.fed_avg_stability import (
     client_discrepancy_bound,
+    fed_avg_strongly_convex_perturbed_bound,
     fourth_order_discrepancy_bound,
     shadow_bound,
 )
@@ -74,11 +83,6 @@ NOT_COMPARED = {
     "lem_fedavg_lb_f4_corrected": "an order without its constant; we have what it bounds, heterogeneous_drift",
     "sde_bias": "an approximation and no bound; bias_expansion has it and test_iterate_bias its constant",
     "sde_bias_corrected": "an approximation and no bound; bias_expansion has it and test_iterate_bias its constant",
-    "fedavg_a2_conv_main": "with the bound on `fourth` it is fedavg_a2_general_eta, which we have",
-    "fedaci_gcvx_2": "a step of the proof, for any lambda; we have the theorem's lambda only",
-    "fedacii_a1_gcvx_2": "a step of the proof, for any lambda; we have the theorem's lambda only",
-    "fedacii_a2_gcvx_2": "a step of the proof, for any lambda; we have the theorem's lambda only",
-    "pia_general": "with the bounds on `overhead` it is thm_1_general and thm_2_general, which we have",
     "thm_0_eta_server": "an order; the step size with its constant is small_lr_eta",
     "thm_1_simplified_general": "an order; with its constants it is thm_1_general, which we have",
 }
@@ -404,7 +408,7 @@ ROWS = {
     ),
     "bias, lower, third order": Row(
         lambda a: iterate_bias_lower_bound(a.constants(), a.eta, a.k),
-        lambda a: [min(text.thm_fedavg_3o_bias_lb_complete(a.L, a.sigma, a.Q, a.k, a.eta))],
+        lambda a: [min(text.thm_fedavg_3o_bias_lb_complete_corrected(a.L, a.sigma, a.Q, a.k, a.eta))],
     ),
     # ---------------------------------------------------------------- FedAvg's lemmas
     "shadow": Row(
@@ -421,6 +425,11 @@ ROWS = {
         general(fourth_order_discrepancy_bound),
         lambda a: text.fedavg_a2_stab_main(a.sigma, a.K, a.eta),
         longest=lambda a: 2 / a.L,
+    ),
+    "strongly convex, perturbed": Row(
+        lambda a: fed_avg_strongly_convex_perturbed_bound(a.constants(), a.setting, a.eta, discrepancy=a.c),
+        lambda a: text.fedavg_a2_conv_main(a.mu, a.sigma, a.Q, a.B, a.M, a.K, a.R, a.eta, fourth=a.c),
+        longest=quarter,
     ),
     # ---------------------------------------------------------------- FedAc, strongly convex
     "FedAc-I": Row(
@@ -483,6 +492,16 @@ ROWS = {
     "FedAc-II, third order, discrepancy": Row(
         lambda a: fed_ac_two_third_order_discrepancy_bound(a.constants(), short(a).setting, a.eta, a.gamma),
         lambda a: text.fedacii_stab_main(a.mu, a.sigma, a.Q, short(a).K, a.eta, a.gamma),
+    ),
+    "FedAc-I, growth": Row(
+        lambda a: fed_ac_one_growth_bound(a.constants(), a.setting, a.eta, a.gamma),
+        lambda a: text.fedaci_stab_bound(a.mu, a.eta, a.gamma),
+        longest=lambda a: 1 / a.L,
+    ),
+    "FedAc-II, growth": Row(
+        lambda a: fed_ac_two_growth_bound(a.constants(), a.setting, a.eta, a.gamma),
+        lambda a: text.fedacii_stab_bound(a.mu, a.eta, a.gamma),
+        longest=lambda a: 1 / a.L,
     ),
     "FedAc-I, perturbed": Row(
         lambda a: fed_ac_one_perturbed_bound(a.constants(), a.setting, a.eta, discrepancy=a.c, gamma=a.gamma),
@@ -550,7 +569,54 @@ ROWS = {
         ),
         lambda a: text.tab_cvx_2o_fedac(a.L, a.sigma, a.B, a.M, a.K, a.R),
     ),
+    # ---------------------------------------------------------------- FedAc, convex, any lambda: here the mu of the letters
+    "FedAc-I, augmented, general": Row(
+        lambda a: fed_ac_one_augmented_bound(a.constants(), a.setting, a.mu, a.eta),
+        lambda a: grouped(
+            text.fedaci_gcvx_1(a.L, a.sigma, a.B, a.M, a.K, a.R, a.eta, a.mu), (0,), (1,), (2, 3), (4, 5, 6, 7)
+        ),
+        lam=lambda a: a.mu,
+        longest=lambda a: 1 / (a.L + a.mu),
+    ),
+    "FedAc-I, augmented": Row(
+        lambda a: fed_ac_one_augmented_bound(a.constants(), a.setting, a.mu),
+        lambda a: grouped(text.fedaci_gcvx_2(a.L, a.sigma, a.B, a.M, a.K, a.R, a.mu), (0,), (4,), (1,), (2, 3)),
+        step=lambda a: text.fedaci_a1_gcvx_eta(a.L, a.sigma, a.B, a.M, a.K, a.R, a.mu),
+    ),
+    "FedAc-II, augmented, general": Row(
+        lambda a: fed_ac_two_augmented_bound(a.constants(), a.setting, a.mu, a.eta),
+        lambda a: grouped(
+            text.fedacii_a1_gcvx_1(a.L, a.sigma, a.B, a.M, a.K, a.R, a.eta, a.mu), (0,), (1,), (2,), (3, 4)
+        ),
+        lam=lambda a: a.mu,
+        longest=lambda a: 1 / (a.L + a.mu),
+    ),
+    "FedAc-II, augmented": Row(
+        lambda a: fed_ac_two_augmented_bound(a.constants(), a.setting, a.mu),
+        lambda a: grouped(text.fedacii_a1_gcvx_2(a.L, a.sigma, a.B, a.M, a.K, a.R, a.mu), (0,), (1,), (3,), (2, 4)),
+        step=lambda a: text.fedacii_a1_gcvx_eta(a.L, a.sigma, a.B, a.M, a.K, a.R, a.mu),
+    ),
+    "FedAc-II, augmented, third order, general": Row(
+        lambda a: fed_ac_two_third_order_augmented_bound(a.constants(), a.setting, a.mu, a.eta),
+        lambda a: grouped(
+            text.fedacii_a2_gcvx_1(a.L, a.sigma, a.Q, a.B, a.M, a.K, a.R, a.eta, a.mu), (0,), (1,), (2,), (3, 4), (5,)
+        ),
+        lam=lambda a: a.mu,
+        longest=lambda a: 1 / (a.L + a.mu),
+    ),
+    "FedAc-II, augmented, third order": Row(
+        lambda a: fed_ac_two_third_order_augmented_bound(a.constants(), a.setting, a.mu),
+        lambda a: grouped(
+            text.fedacii_a2_gcvx_2(a.L, a.sigma, a.Q, a.B, a.M, a.K, a.R, a.mu), (0,), (1,), (2,), (3, 4), (5,)
+        ),
+        step=lambda a: text.fedacii_a2_gcvx_eta(a.L, a.sigma, a.Q, a.B, a.M, a.K, a.R, a.mu),
+    ),
     # ---------------------------------------------------------------- composite
+    "FedDualAvg, perturbed": Row(
+        lambda a: fed_dual_avg_perturbed_bound(a.constants(), a.setting, a.eta, discrepancy=a.c),
+        lambda a: text.pia_general(a.L, a.sigma, Divergence(a), a.M, a.K, a.R, a.eta, overhead=a.c),
+        longest=quarter,
+    ),
     "small steps": Row(
         both(composite_small_step_bound),
         lambda a: text.small_lr(a.L, a.sigma, Divergence(a), a.M, a.K, a.R),
@@ -800,6 +866,20 @@ def test_step_size_of_fed_ac_one_is_the_statements_and_not_the_proofs():
         assert ours is not None
         assert ours <= proof * (1 + SAME)
         smaller += ours < proof * (1 - 1e-6)
+    assert smaller
+
+
+def test_third_order_lower_bound_on_the_bias_is_the_printed_one_up_to_one_over_eta_smoothness_steps():
+    """Beyond it is smaller: the printed one grows with k."""
+    smaller = 0
+    for a in LETTERS:
+        printed = min(text.thm_fedavg_3o_bias_lb_complete(a.L, a.sigma, a.Q, a.k, a.eta))
+        ours = iterate_bias_lower_bound(a.constants(), a.eta, a.k).value
+        if a.k * a.eta * a.L <= 1:
+            assert close([ours], [printed])
+        elif a.k >= 2 + 1 / (a.eta * a.L) and a.sigma * a.Q > 0:
+            assert ours < printed
+            smaller += 1
     assert smaller
 
 
