@@ -11,7 +11,7 @@ from fedlocal.core.types import WEIGHTS, Weights
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.metrics.base import Evaluation, Metric
 from fedlocal.metrics.loss import losses_in_float64, problem_on, stacked_points
-from fedlocal.problems.data_problem import LOSS_NUMBERS, DataProblem, cast_like, rows_of_block
+from fedlocal.problems.data_problem import DataProblem, cast_like, rows_of_block
 from fedlocal.problems.smooth_part import client_weights
 from fedlocal.util import checks
 
@@ -103,7 +103,7 @@ def client_losses(problem: AbstractProblem, points: Params) -> np.ndarray:
 @jax.jit
 def _example_losses(problem: DataProblem, points: Params) -> tuple[jax.Array, jax.Array]:
     """(S, n) the losses of all examples, a block at a time, and (S,) the penalties at S points."""
-    n, block = problem.data.num_examples, problem._rows_at_once(LOSS_NUMBERS)
+    n, block = problem.data.num_examples, problem.loss_block()
 
     def at(x: Params) -> tuple[jax.Array, jax.Array]:
         def of_block(i: jax.Array) -> jax.Array:

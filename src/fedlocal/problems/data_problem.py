@@ -13,10 +13,11 @@ import optax
 
 from fedlocal.core import AbstractProblem, Batch, Params
 from fedlocal.core.types import Scalar
-from fedlocal.data.federated_data import FederatedData, SparseRows
+from fedlocal.data.federated_data import FederatedData, SparseMatrix, SparseRows
 
 BLOCK_NUMBERS = 1 << 18  # numbers of one client's examples that are looked at at once in an exact gradient
 LOSS_NUMBERS = 1 << 20  # the same for the loss of all examples
+SPARSE_LOSS_NUMBERS = 1 << 16  # the same where rows are gathered number by number, which should stay in the cache
 
 
 class DataProblem(AbstractProblem):
@@ -65,7 +66,7 @@ class DataProblem(AbstractProblem):
 
     def weighted_sum(self, fn: Callable[..., jax.Array], x: Params, weights: jax.Array | np.ndarray) -> jax.Array:
         """sum_i weights_i fn(x, example_i) over all examples, a block at a time, in the precision of x."""
-        n, block = self.data.num_examples, self._rows_at_once(LOSS_NUMBERS)
+        n, block = self.data.num_examples, self.loss_block()
 
         def add_block(i: jax.Array, total: jax.Array) -> jax.Array:
             rows, inside = rows_of_block(i, block, n)
@@ -81,6 +82,11 @@ class DataProblem(AbstractProblem):
     def with_data(self, data: FederatedData) -> Self:
         """The same problem on other data, e.g. one client's or a validation set."""
         return eqx.tree_at(lambda p: p.data, self, self.prepare(data))
+
+    def loss_block(self) -> int:
+        """How many examples the loss looks at at once."""
+        sparse = isinstance(self.data.arrays[0], SparseMatrix)
+        return self._rows_at_once(SPARSE_LOSS_NUMBERS if sparse else LOSS_NUMBERS)
 
     def _rows_at_once(self, numbers: int) -> int:
         features = self.data.arrays[0]

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlocal.core import AbstractProblem, Params
 from fedlocal.core.types import WEIGHTS, Weights
-from fedlocal.problems.data_problem import LOSS_NUMBERS, DataProblem, cast_like, mean_of_block, rows_of_block
+from fedlocal.problems.data_problem import DataProblem, cast_like, mean_of_block, rows_of_block
 from fedlocal.util import checks
 from fedlocal.util.placement import on_device
 from fedlocal.util.serialization import path_name
@@ -58,7 +58,7 @@ class PooledMean(ExampleMean):
         return cls(problem, jnp.full(n, 1 / n))
 
     def __call__(self, sums_fn: SumsFn) -> Any:
-        n, block = self.problem.data.num_examples, self.problem._rows_at_once(LOSS_NUMBERS)
+        n, block = self.problem.data.num_examples, self.problem.loss_block()
 
         def sums(i: jax.Array | int) -> Any:
             rows, inside = rows_of_block(i, block, n)
@@ -77,7 +77,7 @@ class ClientMean(ExampleMean):
         data, p = self.problem.data, self.client_weights
         # a small client costs a whole block, so a block is no longer than about two usual clients
         usual = max(SMALL_BLOCK, 2 * data.num_examples // data.num_clients)
-        block = min(self.problem._rows_at_once(LOSS_NUMBERS), data.largest, usual)
+        block = min(self.problem.loss_block(), data.largest, usual)
 
         def message(m: jax.Array | int) -> Any:
             start, size = data.client_starts[m], data.client_sizes[m]

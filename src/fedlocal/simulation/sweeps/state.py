@@ -91,15 +91,13 @@ class SweepState:
 
     def _losses(self, seen: list[tuple[CellGroup, CellBatch]], points: list[Params]) -> list[np.ndarray]:
         """Return the losses at the points of each batch; the kernels take those of all batches at once."""
-        losses: dict[int, np.ndarray] = {}
-        for k, (group, batch) in enumerate(seen):
-            if batch.linear is None:
-                shown = self._shown(batch)[1]
-                x = jax.tree.map(lambda a, shown=shown: a[shown], points[k])
-                losses[k] = losses_in_float64(group.run.problem, x, group.run.recorder.loss_weights)
-        linear = [k for k in range(len(seen)) if k not in losses]
+        linear = [k for k, (_, batch) in enumerate(seen) if batch.linear is not None]
+        others = [k for k in range(len(seen)) if k not in linear]
+        work = [partial(self._losses_of, *seen[k], points[k]) for k in others]
+        pool = self.pool if all(seen[k][0].threads for k in others) else None
+        losses = dict(zip(others, _on_all_cores(pool, work), strict=True))
         if linear:
-            group, batch = seen[linear[0]]
+            group = seen[linear[0]][0]
             living = [self._shown(seen[k][1])[0] for k in linear]
             x = [jax.tree.map(lambda a, at=at: a[at], points[k]) for k, at in zip(linear, living, strict=True)]
             together = jax.tree.map(lambda *a: np.concatenate(a), *x)
@@ -110,6 +108,13 @@ class SweepState:
                 losses[k] = np.full(len(seen[k][1].cells), part[0])
                 losses[k][at] = part
         return [losses[k] for k in range(len(seen))]
+
+    def _losses_of(self, group: CellGroup, batch: CellBatch, points: Params) -> np.ndarray:
+        """Return the losses at the points of a batch that the kernels do not measure."""
+        shown = self._shown(batch)[1]
+        return losses_in_float64(
+            group.run.problem, jax.tree.map(lambda a: a[shown], points), group.run.recorder.loss_weights
+        )
 
     def _measured(self, group: CellGroup, batch: CellBatch, points: Params, losses: np.ndarray) -> list[dict[str, Any]]:
         """Return the rows of the living cells of a batch; "ended" is True for a cell that is not finite any more."""
