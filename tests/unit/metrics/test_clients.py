@@ -62,7 +62,7 @@ def test_client_losses_with_penalty_sparse_rows_and_blocks(monkeypatch: pytest.M
     """The penalty is part of every F_m; blocks of three rows do not end where clients end."""
     import scipy.sparse
 
-    monkeypatch.setattr("fedlocal.metrics.clients.LOSS_NUMBERS", 9)
+    monkeypatch.setattr("fedlocal.problems.data_problem.SPARSE_LOSS_NUMBERS", 9)
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((10, 3)), np.where(rng.random(10) < 0.5, -1, 1)
     data = fl.FederatedData((scipy.sparse.csr_array(X), y), [0, 1, 8], [1, 7, 2])
