@@ -14,6 +14,7 @@ import pandas as pd
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.core.schedule import tabulated
 from fedlocal.core.types import Weights
+from fedlocal.methods.contract import check_local_steps
 from fedlocal.samplers import AnySampler
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint
@@ -96,6 +97,7 @@ def sweep(
     asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average)
     samplings = [sampling_of(sampling, cell) for cell in cells]
     groups = _groups(problem, methods, samplings, asked, engine_before(engine, checkpoint))
+    check_local_steps("sweep", (run.steps._replace(method=methods[i]) for g in groups for i, run in g.runs.items()))
     run, table = groups[0].run, table_of(cells)
     engines = ", ".join(dict.fromkeys(group.engine for group in groups))
     saved = None if checkpoint is None else Checkpoint(checkpoint, _identity(run, engines, cells, methods))
