@@ -12,7 +12,8 @@ import scipy.sparse
 
 from fedlocal.core import static
 from fedlocal.util import checks, html
-from fedlocal.util.placement import on_device
+from fedlocal.util.hashing import IDENTITY
+from fedlocal.util.placement import Rounding, on_device
 
 
 class SparseRows(eqx.Module):
@@ -79,6 +80,7 @@ class FederatedData(eqx.Module):
         arrays: (features, targets, ...), each with n rows of finite numbers; SciPy's sparse ones are allowed.
         starts, sizes: (M,) first row and number of rows, at least one, of each client; clients may share rows.
         truth: the parameters that synthetic data was made from; None for real data.
+        rounding: that of the data which the arrays were taken from; None finds out what JAX rounds now.
 
     >>> data = FederatedData.from_clients([(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 2)), np.ones(1))])
     >>> data
@@ -92,9 +94,14 @@ class FederatedData(eqx.Module):
     client_sizes: jax.Array  # (M,)
     truth: Any
     largest: int = static()  # examples of the largest client
+    rounding: Rounding = static(repr=False, metadata={IDENTITY: False})
 
-    def __init__(self, arrays: Sequence[Any], starts: Any, sizes: Any, truth: Any = None):
+    def __init__(
+        self, arrays: Sequence[Any], starts: Any, sizes: Any, truth: Any = None, rounding: Rounding | None = None
+    ):
         self.arrays = tuple(_device_array(i, a) for i, a in enumerate(arrays))
+        rounded = (i for i, pair in enumerate(zip(arrays, self.arrays, strict=True)) if _is_rounded(*pair))
+        self.rounding = Rounding(tuple(rounded)) if rounding is None else rounding
         rows = {a.shape[0] for a in self.arrays}
         if len(rows) != 1:
             shapes = ", ".join(str(a.shape) for a in self.arrays)
@@ -222,11 +229,11 @@ class FederatedData(eqx.Module):
     def only(self, client: int) -> "FederatedData":
         """One client's data as a federation of its own."""
         client = checks.whole("FederatedData.only", "client", client, at_least=0, at_most=self.num_clients - 1)
-        return FederatedData(self[client], [0], [int(self.client_sizes[client])], self.truth)
+        return FederatedData(self[client], [0], [int(self.client_sizes[client])], self.truth, self.rounding)
 
     def pooled(self) -> "FederatedData":
         """All examples gathered at one client."""
-        return FederatedData(self.arrays, [0], [self.num_examples], self.truth)
+        return FederatedData(self.arrays, [0], [self.num_examples], self.truth, self.rounding)
 
     def example_weights(self, client_weights: np.ndarray) -> np.ndarray:
         """(n,) weights v with sum_m p_m mean_{i in client m} loss_i = sum_i v_i loss_i, in float64."""
@@ -255,6 +262,16 @@ def _device_array(i: int, a: Any) -> Any:
     if array.ndim == 0:
         raise ValueError("FederatedData: arrays need one row per example, got a single number")
     return array
+
+
+def _is_rounded(given: Any, made: Any) -> bool:
+    """Return True if JAX keeps other numbers than those that the user gave."""
+    if isinstance(given, (jax.Array, SparseMatrix)):
+        return False
+    source = scipy.sparse.csr_array(given).data if scipy.sparse.issparse(given) else np.asarray(given)
+    kept = np.dtype(made.dtype)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused elsewhere
+        return source.dtype.itemsize > kept.itemsize and bool((source.astype(kept) != source).any())
 
 
 def _stack(column: Sequence[Any]) -> Any:

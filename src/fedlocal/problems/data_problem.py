@@ -14,6 +14,7 @@ import optax
 from fedlocal.core import AbstractProblem, Batch, Params
 from fedlocal.core.types import Scalar
 from fedlocal.data.federated_data import FederatedData, SparseRows
+from fedlocal.util.placement import Rounding
 
 BLOCK_NUMBERS = 1 << 18  # numbers of one client's examples that are looked at at once in an exact gradient
 LOSS_NUMBERS = 1 << 20  # the same for the loss of all examples
@@ -31,6 +32,10 @@ class DataProblem(AbstractProblem):
     def penalty(self, x: Params) -> jax.Array:
         """A smooth term that every client adds to its loss; none by default."""
         return jnp.zeros(())
+
+    @property
+    def rounding(self) -> Rounding:
+        return self.data.rounding
 
     @property
     def num_clients(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

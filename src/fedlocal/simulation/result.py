@@ -82,6 +82,7 @@ class Result:
         if self.method is None:
             lost = "the result was loaded without its method, whose regulariser is not known"
             raise ValueError(f"certificate: {lost}; call fl.certificate(problem, regularizer, result.x, weights)")
+        self.problem.rounding.check("certificate")
         return certify(self.problem, self.method.regularizer, self.x, self.plan.client_weights(), federated)
 
     def plot(self, y: str = "objective", x: str = "round") -> Any:

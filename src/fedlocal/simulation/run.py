@@ -62,6 +62,7 @@ class Run:
         if not isinstance(problem, AbstractProblem):
             raise TypeError(f"{owner}: problem must be a fedlocal problem, got {type(problem).__name__}")
         problem = problem.current()
+        problem.rounding.check(owner, stacklevel=4)
         rounds = checks.whole(owner, "rounds", rounds, at_least=0)
         eval_every = checks.whole(owner, "eval_every", eval_every)
         plan = Plan.make(problem, sampling, owner, rounds)

@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+IDENTITY = "identity"  # in the metadata of a field: False if it is no part of what a thing is
+
 
 def fingerprint(thing: Any) -> str:
     """Return a short hash of a problem or a method: of every number, and of the code of every function.
@@ -57,7 +59,7 @@ def _feed(digest: Any, thing: Any, seen: dict[int, Any]) -> None:
     elif isinstance(thing, (list, tuple)):
         parts = thing
     elif is_dataclass(thing):
-        parts = [getattr(thing, f.name) for f in fields(thing)]
+        parts = [getattr(thing, f.name) for f in fields(thing) if f.metadata.get(IDENTITY, True)]
     else:
         parts = [vars(thing)] if hasattr(thing, "__dict__") else ()
     for part in parts:
