@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import scipy.sparse
 
 from fedlocal.core import static
@@ -159,11 +160,11 @@ class FederatedData(eqx.Module):
         owner = "FederatedData.from_groups"
         if not isinstance(arrays, (tuple, list)):
             raise TypeError(f"{owner}: arrays must be a tuple such as (X, y), got {type(arrays).__name__}")
-        groups = np.asarray(groups)
+        listed = groups if hasattr(groups, "dtype") else np.asarray(groups, object)  # a list would become text
+        missing, groups = np.flatnonzero(pd.isna(listed)), np.asarray(groups)
         if groups.ndim != 1 or any(groups.shape[0] != np.shape(a)[0] for a in arrays):
             shapes = [np.shape(a) for a in arrays]
             raise ValueError(f"{owner}: groups must have one entry per row, got {groups.shape} for arrays {shapes}")
-        missing = [i for i, g in enumerate(groups) if g is None or g != g] if groups.dtype.kind in "fO" else []
         if len(missing):
             raise ValueError(
                 f"{owner}: groups has no value in row {missing[0]}; leave these rows out, or name a client"

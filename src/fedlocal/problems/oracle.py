@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from fedlocal.core import AbstractProblem, Batch, Params, Scalar, static
+from fedlocal.problems.loss_errors import check_loss, name_of
 from fedlocal.util import checks
 
 
@@ -50,6 +51,10 @@ class Oracle(AbstractProblem):
         if self.init_fn is None:
             raise ValueError("Oracle: no starting point; pass x0=... to the engine or init_fn=... to Oracle")
         return self.init_fn(key)
+
+    def check_losses(self, owner: str, x: Params) -> None:
+        begin = f"{owner}: the value {name_of(self.value.func)}(x0, client)"
+        check_loss(begin, self.value, x, jax.ShapeDtypeStruct((), jnp.int32))
 
     def gradient(self, x: Params, batch: Batch) -> Params:
         exact = self.full_gradient(x, batch.client)

@@ -23,7 +23,7 @@ from fedlocal.simulation.engines import EngineName, engine_before
 from fedlocal.simulation.kernels.engine import CORES
 from fedlocal.simulation.plan import Sampling
 from fedlocal.simulation.recorder import MetricLike
-from fedlocal.simulation.result import DivergenceWarning
+from fedlocal.simulation.result import DivergenceWarning, has_grown
 from fedlocal.simulation.run import Run, RunArguments
 from fedlocal.simulation.sweeps.batches import CellGroup, by_cell, outputs
 from fedlocal.simulation.sweeps.grid import (
@@ -157,6 +157,10 @@ def _result(
     diverged = pd.array([last.dead[i][0] if i in last.dead else None for i in range(len(methods))], "Int64")
     history = pd.DataFrame(last.rows).sort_values(["cell", "round"], kind="stable", ignore_index=True)
     history = history.astype({"cell": int, "round": int, "numbers_up": int, "numbers_down": int})
+    ends = history[~history["cell"].isin(list(last.dead))].groupby("cell")["loss"].agg(["first", "last"])
+    if (grown := int(has_grown(ends["first"], ends["last"]).sum())) > 0:
+        text = f"the loss of {grown} of {len(methods)} cells grew more than a millionfold, though it is finite still"
+        warnings.warn(f"sweep: {text}; try smaller step sizes", DivergenceWarning, stacklevel=3)
     history = table.join(history.set_index("cell"), how="right").reset_index()
     found: dict[int, Any] = {}
     for group, states in zip(last.groups, last.states(), strict=True):
