@@ -10,7 +10,7 @@ import jax
 from fedlocal.core import Params, static
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem, dense
-from fedlocal.problems.loss_errors import check_loss, name_of
+from fedlocal.problems.user_functions import check_loss, name_of, renewed
 from fedlocal.util.hashing import fingerprint
 
 
@@ -19,9 +19,11 @@ class Problem(DataProblem):
 
     Args:
         loss_fn: the loss of one example, e.g. `loss_fn(params, features, target)`; parameters are any pytree. Values that it
-            reads from around it (globals of its module, its closure) are those at the time of each call of the library. A loss
-            that is random itself, e.g. by dropout, has an argument `key`: local steps give it a random key of their own for
-            each example, and evaluations, exact gradients and solvers give it None, for which it must not be random.
+            reads from around it are those at the time of each call of the library: its closure, its defaults and the globals
+            that it and its helpers name, in objects, classes and modules of yours (not what `globals()`, a file or an
+            installed module gives it). A loss that is random itself, e.g. by dropout, has an argument `key`: local steps give
+            it a random key of their own for each example, and evaluations, exact gradients and solvers give it None, for
+            which it must not be random.
         data: the examples of the clients.
         init_fn: the starting point as a function of a key; None: give `x0` to the engine.
 
@@ -54,7 +56,7 @@ class Problem(DataProblem):
         return _takes_key(self.loss_fn)
 
     def current(self) -> "Problem":
-        return self if fingerprint(self.loss_fn) == self.version else Problem(self.loss_fn, self.data, self.init_fn)
+        return renewed(self, self.loss_fn)
 
     def init(self, key: jax.Array) -> Params:
         if self.init_fn is None:

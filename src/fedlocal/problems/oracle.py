@@ -9,8 +9,9 @@ import numpy as np
 import optax
 
 from fedlocal.core import AbstractProblem, Batch, Params, Scalar, static
-from fedlocal.problems.loss_errors import check_loss, name_of
+from fedlocal.problems.user_functions import check_loss, name_of, renewed
 from fedlocal.util import checks
+from fedlocal.util.hashing import IDENTITY, fingerprint
 
 
 class Oracle(AbstractProblem):
@@ -35,6 +36,7 @@ class Oracle(AbstractProblem):
     noise: Callable[[jax.Array, Params, Scalar], Params] | None
     init_fn: Callable[[jax.Array], Params] | None
     num_clients: int = static()
+    version: str = static(repr=False, metadata={IDENTITY: False})  # of the functions, with all that they read
 
     def __init__(
         self,
@@ -46,6 +48,14 @@ class Oracle(AbstractProblem):
     ):
         self.value, self.gradient_fn, self.noise, self.init_fn = map(_partial, (value, gradient, noise, init_fn))
         self.num_clients = checks.whole("Oracle", "num_clients", num_clients)
+        self.version = fingerprint(self._functions())
+
+    def _functions(self) -> list[Any]:
+        """The functions without the arrays that are bound to them, which are arguments of programs."""
+        return [None if fn is None else fn.func for fn in (self.value, self.gradient_fn, self.noise, self.init_fn)]
+
+    def current(self) -> "Oracle":
+        return renewed(self, self._functions())
 
     def init(self, key: jax.Array) -> Params:
         if self.init_fn is None:

@@ -1,11 +1,16 @@
-"""check_loss: errors inside a user's loss are told with its name and what would work."""
+"""What users' functions need: errors inside a loss are told with its name, and what they read may change between calls."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 
+from fedlocal.core import AbstractProblem
+from fedlocal.util.hashing import fingerprint, forget_old_traces
+
+P = TypeVar("P", bound=AbstractProblem)
 REASONS: dict[type[Exception], str] = {
     jax.errors.TracerBoolConversionError: "it decides by `if`, `and` or `while` on a number; use jnp.where",
     jax.errors.TracerArrayConversionError: "it gives a number to NumPy; use jnp (as in jnp.log)",
@@ -37,3 +42,22 @@ def check_loss(begin: str, loss_fn: Callable[..., Any], *arguments: Any) -> None
         raise TypeError(f"{begin} must return one number, got {type(value).__name__}")
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(f"{begin} must return one number, got {value.dtype} of shape {value.shape}")
+
+
+def renewed(problem: P, functions: Any) -> P:
+    """Return a problem that has a `version`, the fingerprint of its functions, with the version of what they read now.
+
+    JAX takes problems of two versions for different ones, and compiles anew.
+
+    Args:
+        problem: the problem.
+        functions: those of the user, as they were given to `fingerprint`.
+    """
+    forget_old_traces(functions)
+    if (version := fingerprint(functions)) == problem.version:
+        return problem
+    new = object.__new__(type(problem))  # __init__ may take other arguments, in a subclass
+    for field in fields(problem):
+        object.__setattr__(new, field.name, getattr(problem, field.name))
+    object.__setattr__(new, "version", version)
+    return new
