@@ -1,7 +1,8 @@
 """loop: the same contract in plain Python, one client after the other, every message passed through bytes.
 
-It compiles nothing and is slow. It is the twin that `simulate` is tested against, the place to put a breakpoint, and the
-proof that a method can be deployed: a client sees only what the server sent, its own data and its own memory.
+It compiles gradients, each once, and nothing else, and is slow. It is the twin that `simulate` is tested against, the place to
+put a breakpoint, and the proof that a method can be deployed: a client sees only what the server sent, its own data and its own
+memory.
 """
 
 from collections.abc import Sequence
