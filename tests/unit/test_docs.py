@@ -11,7 +11,7 @@ from programs import Told, run_programs
 DOCS = ROOT / "docs"
 TEXTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 FOLDERS = (ROOT, ROOT / "src/fedlocal", ROOT / "tests", DOCS)
-PAGES = ["simulate", "cookbook", "estimators", "deploy", "what-is-sent", "failures"]
+PAGES = ["simulate", "cookbook", "theory", "estimators", "deploy", "what-is-sent", "failures"]
 BLOCKS = {page: re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL) for page in PAGES}
 
 
