@@ -26,9 +26,9 @@ def fingerprint(thing: Any) -> str:
     What a function reads belongs to it: values of its closure, and, of a user's function, the globals that it names, with what it
     names of the user's modules, and all of the user's classes among them.
     """
-    walk = _Walk()
-    walk.feed(thing)
-    return walk.digest.hexdigest()
+    hasher = _Hasher()
+    hasher.feed(thing)
+    return hasher.digest.hexdigest()
 
 
 def forget_old_traces(functions: Any) -> None:
@@ -37,9 +37,9 @@ def forget_old_traces(functions: Any) -> None:
     It keeps the traces of functions that users compile, or give to its loops and branches, by the function alone. It can only
     forget all, so that this is done only if one of these functions was seen to read something else in an earlier call.
     """
-    walk = _Walk()
-    walk.feed(functions)
-    seen = list(walk.seen.values())
+    hasher = _Hasher()
+    hasher.feed(functions)
+    seen = list(hasher.seen.values())
     if not any((isinstance(thing, CodeType) and _names_in(thing) & KEPT) or _is_compiled(thing) for thing in seen):
         return
     now = {thing: fingerprint(thing) for thing in seen if isinstance(thing, FunctionType)}
@@ -49,7 +49,7 @@ def forget_old_traces(functions: Any) -> None:
         jax.clear_caches()
 
 
-class _Walk:
+class _Hasher:
     """Goes through all that a thing is made of, and hashes it."""
 
     def __init__(self) -> None:
