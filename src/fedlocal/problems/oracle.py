@@ -52,7 +52,7 @@ class Oracle(AbstractProblem):
 
     def _functions(self) -> list[Any]:
         """The functions without the arrays that are bound to them, which are arguments of programs."""
-        return [None if fn is None else fn.func for fn in (self.value, self.gradient_fn, self.noise, self.init_fn)]
+        return [_bare(fn) for fn in (self.value, self.gradient_fn, self.noise, self.init_fn)]
 
     def current(self) -> "Oracle":
         return renewed(self, self._functions())
@@ -63,7 +63,7 @@ class Oracle(AbstractProblem):
         return self.init_fn(key)
 
     def check_losses(self, owner: str, x: Params) -> None:
-        begin = f"{owner}: the value {name_of(self.value.func)}(x0, client)"
+        begin = f"{owner}: the value {name_of(_bare(self.value))}(x0, client)"
         check_loss(begin, self.value, x, jax.ShapeDtypeStruct((), jnp.int32))
 
     def gradient(self, x: Params, batch: Batch) -> Params:
@@ -154,6 +154,11 @@ def normal_draw(noise_std: Scalar, key: jax.Array, x: Params, client: jax.Array)
 
 def _zeros(like: jax.Array, key: jax.Array) -> jax.Array:
     return jnp.zeros_like(like)
+
+
+def _bare(fn: Any) -> Any:
+    """The function that `_partial` was given, without the arrays that are bound to it."""
+    return None if fn is None else fn.func
 
 
 def _partial(fn: Any) -> Any:

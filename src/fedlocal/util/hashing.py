@@ -15,9 +15,8 @@ import numpy as np
 
 IDENTITY = "identity"  # in the metadata of a field: False if it is no part of what a thing is
 KEPT = {"scan", "fori_loop", "while_loop", "cond", "switch", "map", "checkpoint", "remat", "associative_scan", "jit"}
-_TRACED: WeakKeyDictionary[FunctionType, str] = (
-    WeakKeyDictionary()
-)  # the last fingerprints of functions that JAX may keep
+# the last fingerprints of functions that JAX may keep
+_TRACED: WeakKeyDictionary[FunctionType, str] = WeakKeyDictionary()
 
 
 def fingerprint(thing: Any) -> str:

@@ -32,7 +32,11 @@ def test_both_numbers_and_what_would_work_are_said(engine: Any):
 
 
 def test_the_warning_shows_the_line_of_the_call():
-    for engine in (fl.simulate, fl.loop, lambda *a, **k: fl.sweep(*a, {"step_size": [0.05]}, **k)):
+    for engine in (
+        fl.simulate,
+        fl.loop,
+        lambda problem, method, **k: fl.sweep(problem, method, {"step_size": [0.05]}, **k),
+    ):
         with pytest.warns(UserWarning, match="was made with") as caught:
             engine(federation(), ONE, **WORK)
         assert caught[0].filename == __file__

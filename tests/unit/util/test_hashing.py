@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -85,8 +85,8 @@ READ: dict[str, tuple[Any, Callable[[pytest.MonkeyPatch], Any]]] = {
     "a global of a compiled helper": (lambda x: compiled(x), put("SCALE", 2.0)),
     "a global of a bound helper": (lambda x: bound(x), put("SCALE", 2.0)),
     "a helper": (lambda x: pull(x), put("pull", farther)),
-    "a default": (default, lambda patch: patch.setitem(default.__defaults__[0][1], "a", 2.0)),
-    "a keyword": (keyword, lambda patch: patch.setitem(keyword.__kwdefaults__["scale"], "a", 2.0)),
+    "a default": (default, lambda patch: patch.setitem(cast(Any, default).__defaults__[0][1], "a", 2.0)),
+    "a keyword": (keyword, lambda patch: patch.setitem(cast(Any, keyword).__kwdefaults__["scale"], "a", 2.0)),
     "an attribute": (lambda x: namespace.scale * x, lambda patch: patch.setattr(namespace, "scale", 2.0)),
     "an attribute of slots": (lambda x: slots.scale * x, lambda patch: patch.setattr(slots, "scale", 2.0)),
     "an attribute of a class": (lambda x: Settings.scale * x, lambda patch: patch.setattr(Settings, "scale", 2.0)),
