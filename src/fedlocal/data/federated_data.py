@@ -101,8 +101,7 @@ class FederatedData(eqx.Module):
         self, arrays: Sequence[Any], starts: Any, sizes: Any, truth: Any = None, rounding: Rounding | None = None
     ):
         self.arrays = tuple(_device_array(i, a) for i, a in enumerate(arrays))
-        rounded = (i for i, pair in enumerate(zip(arrays, self.arrays, strict=True)) if _is_rounded(*pair))
-        self.rounding = Rounding(tuple(rounded)) if rounding is None else rounding
+        self.rounding = Rounding.of(arrays, self.arrays) if rounding is None else rounding
         rows = {a.shape[0] for a in self.arrays}
         if len(rows) != 1:
             shapes = ", ".join(str(a.shape) for a in self.arrays)
@@ -263,16 +262,6 @@ def _device_array(i: int, a: Any) -> Any:
     if array.ndim == 0:
         raise ValueError("FederatedData: arrays need one row per example, got a single number")
     return array
-
-
-def _is_rounded(given: Any, made: Any) -> bool:
-    """Return True if JAX keeps other numbers than those that the user gave."""
-    if isinstance(given, (jax.Array, SparseMatrix)):
-        return False
-    source = scipy.sparse.csr_array(given).data if scipy.sparse.issparse(given) else np.asarray(given)
-    kept = np.dtype(made.dtype)
-    with np.errstate(over="ignore"):  # what becomes infinite is refused elsewhere
-        return source.dtype.itemsize > kept.itemsize and bool((source.astype(kept) != source).any())
 
 
 def _stack(column: Sequence[Any]) -> Any:

@@ -99,7 +99,8 @@ def check_local_steps(owner: str, runs: Iterable[StepsOfRun], stacklevel: int = 
     method, fewest, most = unlike[0]
     name, made = type(method).__name__, method.made_for_steps()
     taken = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    unsuited = f"{name} was made with local_steps={made}, but clients take {taken} local steps in a round"
+    plural = "" if most == 1 else "s"
+    unsuited = f"{name} was made with local_steps={made}, but clients take {taken} local step{plural} in a round"
     if len(runs) > 1:
         unsuited += f" (so or similarly in {len(unlike)} of {len(runs)} cells)"
         advice = "give a function of local_steps that returns the method, or make each for its run"

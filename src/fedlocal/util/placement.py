@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import scipy.sparse
 
 
 def on_device(a: Any) -> jax.Array:
@@ -33,6 +34,16 @@ class Rounding:
     def __init__(self, arrays: Sequence[int] = ()):
         self.arrays, self.told = tuple(arrays), False
 
+    @classmethod
+    def of(cls, given: Sequence[Any], made: Sequence[Any]) -> "Rounding":
+        """Compare arrays that the user gave with what JAX made of them; arrays of JAX itself are what they are.
+
+        Args:
+            given: whatever NumPy makes an array of, and SciPy's sparse matrices.
+            made: for each of them something with its dtype.
+        """
+        return cls([i for i, pair in enumerate(zip(given, made, strict=True)) if _differ(*pair)])
+
     def check(self, owner: str, stacklevel: int = 3) -> None:
         """Warn, once for these data, if JAX computes in 64 bits now.
 
@@ -53,3 +64,12 @@ class Rounding:
 
     def __hash__(self) -> int:
         return hash(Rounding)
+
+
+def _differ(given: Any, made: Any) -> bool:
+    if given is made or isinstance(given, jax.Array):
+        return False
+    source = scipy.sparse.csr_array(given).data if scipy.sparse.issparse(given) else np.asarray(given)
+    kept = np.dtype(made.dtype)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused elsewhere
+        return source.dtype.itemsize > kept.itemsize and bool((source.astype(kept) != source).any())

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -115,6 +116,8 @@ VIEWS: dict[str, Callable[[fl.FederatedData], fl.FederatedData]] = {
     "problem with labels": lambda data: labels(made(X, LABELS)),
     "another loss": lambda data: fl.problems.LeastSquares(made()).with_data(data).data,
     "sparse": lambda data: made(scipy.sparse.coo_array(X)),
+    "a sparse one, pooled": lambda data: made(scipy.sparse.csr_array(X)).pooled(),
+    "of pandas": lambda data: fl.FederatedData([pd.DataFrame(X), pd.Series(Y)], [0], [12]),
     "jitted": lambda data: jax.jit(lambda d: jax.tree.map(lambda a: a + 0, d))(data),
 }
 
@@ -122,7 +125,8 @@ VIEWS: dict[str, Callable[[fl.FederatedData], fl.FederatedData]] = {
 @pytest.mark.parametrize("what", VIEWS)
 def test_views_of_rounded_data_are_rounded(what: str):
     jax.clear_caches()  # a program that returns data gives those of its first call
-    data = VIEWS[what](made())
+    with jax.enable_x64(False):
+        data = VIEWS[what](made())
     assert data.rounding.arrays
     assert len(told(lambda: fl.simulate(fl.problems.LeastSquares(data, intercept=False), METHOD, **WORK))) == 1
 
@@ -130,6 +134,16 @@ def test_views_of_rounded_data_are_rounded(what: str):
 def test_an_augmented_problem_tells_it():
     problem = fl.problems.augmented(fl.problems.LeastSquares(made()), 0.1, X0)
     assert len(told(lambda: fl.simulate(problem, METHOD, **WORK))) == 1
+
+
+def test_quadratics_tell_it():
+    with jax.enable_x64(False):
+        rounded, exact = (fl.problems.quadratics([[[a]]], [[1.0]], noise_std=0.1) for a in (0.1, 0.5))
+    x0 = np.zeros(1)
+    (said,) = told(lambda: fl.simulate(rounded, METHOD, x0=x0, **WORK))
+    assert "JAX rounded the data (array 0) to 32 bits" in said
+    assert told(lambda: fl.solvers.centralized(exact, x0=x0, progress=False)) == []
+    assert jax.tree.structure(rounded) == jax.tree.structure(exact)
 
 
 def test_rounded_and_exact_data_share_programs_and_fingerprints():

@@ -56,7 +56,7 @@ def test_a_sweep_over_local_steps_needs_a_method_for_each():
     work = {"rounds": 1, "progress": False}
     grid = {"local_steps": [1, 2, 4]}
     (said,) = warned(lambda: fl.sweep(federation(), fl.methods.FedAc.one(local_steps=2, **NUMBERS), grid, **work))
-    assert "FedAc was made with local_steps=2, but clients take 1 local steps" in said
+    assert "FedAc was made with local_steps=2, but clients take 1 local step in a round" in said
     assert said.endswith(
         "(so or similarly in 2 of 3 cells); its step sizes are computed from that number; give a function "
         "of local_steps that returns the method, or make each for its run"
