@@ -204,18 +204,38 @@ def vector(x: Any, a: Any, b: Any) -> Any:
     return a * x - b
 
 
-def loss(loss_fn: Callable[..., Any], *words: str) -> tuple[Call, tuple[str, ...]]:
-    """A run with a user's loss that is wrong, which is named, and not x0."""
-    name = f"simulate: the loss {loss_fn.__name__}(x0, one example: float64[3], float64[])"
-    return run(fl.Problem(loss_fn, data()), x0=np.zeros(3)), (name, *words)
+WRONG: dict[Callable[..., Any], tuple[str, ...]] = {
+    one_argument: ("failed: TypeError", "positional argument"),
+    a_pair: ("must return one number, got tuple",),
+    numpy_log: ("failed: it gives a number to NumPy; use jnp",),
+    decides: ("failed: it decides by `if`", "jnp.where"),
+    vector: ("must return one number, got float64 of shape (3,)",),
+}
+AT_ZERO: dict[str, Any] = {"x0": np.zeros(3), "progress": False}
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "simulate": lambda p: fl.simulate(p, M.FedAvg(0.1), rounds=1, local_steps=1, **AT_ZERO),
+    "sweep": lambda p: fl.sweep(p, M.FedAvg(1.0), {"client_step_size": [0.1]}, rounds=1, local_steps=1, **AT_ZERO),
+    "loop": lambda p: fl.loop(p, M.FedAvg(0.1), rounds=1, local_steps=1, **AT_ZERO),
+    "centralized": lambda p: fl.solvers.centralized(p, **AT_ZERO),
+    "local": lambda p: fl.solvers.local(p, 0, **AT_ZERO),
+    "path": lambda p: fl.solvers.path(p, [0.1], **AT_ZERO),
+    "certificate": lambda p: fl.certificate(p, None, np.zeros(3)),
+    "estimate": lambda p: fl.theory.estimate(p, x0=np.zeros(3)),
+}
+
+
+def loss(loss_fn: Callable[..., Any], owner: str) -> tuple[Call, tuple[str, ...]]:
+    """A call with a user's loss that is wrong, which is named, and not x0."""
+    name = f"{owner}: the loss {loss_fn.__name__}(x0, one example: float64[3], float64[])"
+    return lambda: ASKED[owner](fl.Problem(loss_fn, data())), (name, *WRONG[loss_fn])
 
 
 LOSSES: dict[str, tuple[Call, tuple[str, ...]]] = {
-    "an_argument_short": loss(one_argument, "failed: TypeError", "positional argument"),
-    "a_tuple": loss(a_pair, "must return one number, got tuple"),
-    "numpy": loss(numpy_log, "failed: it gives a number to NumPy; use jnp"),
-    "if": loss(decides, "failed: it decides by `if`", "jnp.where"),
-    "a_vector": loss(vector, "must return one number, got float64 of shape (3,)"),
+    **{f"{loss_fn.__name__}-{owner}": loss(loss_fn, owner) for loss_fn in WRONG for owner in ASKED},
+    "a_value_of_an_oracle": (
+        run(fl.problems.Oracle(lambda x, m: x, num_clients=2), x0=np.zeros(3)),
+        ("simulate: the value <lambda>(x0, client) must return one number, got float64 of shape (3,)",),
+    ),
     "another_x0": (
         run(fl.Problem(vector, data()), x0={"weights": np.zeros(3)}),
         ("the loss vector(x0, one example", "failed: TypeError"),

@@ -77,11 +77,14 @@ def show(
         experiments.show(directory, console)
 
 
-@commands.command(epilog="Example:  fedlocal compare runs/a9a-1e-3-paper-20260101-120000 published.csv")
+@commands.command(
+    epilog="Example:  fedlocal compare runs/a9a-1e-3-paper-20260101-120000 summary.csv   |   "
+    "The author's table for a9a-1e-3:  https://github.com/hongliny/FedAc-NeurIPS20, file out/a9a_1e-03/summary.csv"
+)
 def compare(
     directory: Annotated[Path, Argument(help="The directory of a finished study of speed-up.")],
     table: Annotated[
-        Path, Argument(help="CSV: method, eta, M, K, best_loss, final_loss; or another run's results.csv.")
+        Path, Argument(help="CSV: method (or alg), eta, M, K, best_loss, final_loss; or another run's results.csv.")
     ],
 ) -> None:
     """Compare every run of a study with a published table, in the light of the noise from seed to seed."""

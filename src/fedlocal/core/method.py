@@ -87,6 +87,13 @@ class LocalMethod(eqx.Module, Generic[Server, Client, Message, Memory]):
     def check_start(self, x0: Params) -> None:
         """Raise a ValueError that says what is wrong with a starting point; every point is right by default."""
 
+    def made_for_steps(self) -> int | None:
+        """The number of local steps that the method's numbers were computed for; None, the default, if they suit any.
+
+        The engines warn of a run in which no client takes this many.
+        """
+        return None
+
     def broadcast(self, server: Server) -> Server:
         """What of the server state goes down the wire: the `server` of `start` and `finish`. All of it by default."""
         return server

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedlocal.core.types import Params, Scalar
 from fedlocal.util import html
+from fedlocal.util.placement import Rounding
 
 
 class Batch(NamedTuple):
@@ -50,6 +51,11 @@ class AbstractProblem(eqx.Module):
 
     def check_losses(self, owner: str, x: Params) -> None:
         """Raise an error that begins with `owner` and says what is wrong with the losses at x; nothing by default."""
+
+    @property
+    def rounding(self) -> Rounding:
+        """What JAX rounded of the numbers that the problem was made of; nothing by default."""
+        return Rounding()
 
     @abstractmethod
     def sizes(self) -> np.ndarray | None:

@@ -8,11 +8,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import scipy.sparse
 
 from fedlocal.core import static
 from fedlocal.util import checks, html
-from fedlocal.util.placement import on_device
+from fedlocal.util.hashing import IDENTITY
+from fedlocal.util.placement import Rounding, on_device
 
 
 class SparseRows(eqx.Module):
@@ -79,6 +81,7 @@ class FederatedData(eqx.Module):
         arrays: (features, targets, ...), each with n rows of finite numbers; SciPy's sparse ones are allowed.
         starts, sizes: (M,) first row and number of rows, at least one, of each client; clients may share rows.
         truth: the parameters that synthetic data was made from; None for real data.
+        rounding: that of the data which the arrays were taken from; None finds out what JAX rounds now.
 
     >>> data = FederatedData.from_clients([(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 2)), np.ones(1))])
     >>> data
@@ -92,9 +95,13 @@ class FederatedData(eqx.Module):
     client_sizes: jax.Array  # (M,)
     truth: Any
     largest: int = static()  # examples of the largest client
+    rounding: Rounding = static(repr=False, metadata={IDENTITY: False})
 
-    def __init__(self, arrays: Sequence[Any], starts: Any, sizes: Any, truth: Any = None):
+    def __init__(
+        self, arrays: Sequence[Any], starts: Any, sizes: Any, truth: Any = None, rounding: Rounding | None = None
+    ):
         self.arrays = tuple(_device_array(i, a) for i, a in enumerate(arrays))
+        self.rounding = Rounding.of(arrays, self.arrays) if rounding is None else rounding
         rows = {a.shape[0] for a in self.arrays}
         if len(rows) != 1:
             shapes = ", ".join(str(a.shape) for a in self.arrays)
@@ -152,11 +159,11 @@ class FederatedData(eqx.Module):
         owner = "FederatedData.from_groups"
         if not isinstance(arrays, (tuple, list)):
             raise TypeError(f"{owner}: arrays must be a tuple such as (X, y), got {type(arrays).__name__}")
-        groups = np.asarray(groups)
+        listed = groups if hasattr(groups, "dtype") else np.asarray(groups, object)  # a list would become text
+        missing, groups = np.flatnonzero(pd.isna(listed)), np.asarray(groups)
         if groups.ndim != 1 or any(groups.shape[0] != np.shape(a)[0] for a in arrays):
             shapes = [np.shape(a) for a in arrays]
             raise ValueError(f"{owner}: groups must have one entry per row, got {groups.shape} for arrays {shapes}")
-        missing = [i for i, g in enumerate(groups) if g is None or g != g] if groups.dtype.kind in "fO" else []
         if len(missing):
             raise ValueError(
                 f"{owner}: groups has no value in row {missing[0]}; leave these rows out, or name a client"
@@ -222,11 +229,11 @@ class FederatedData(eqx.Module):
     def only(self, client: int) -> "FederatedData":
         """One client's data as a federation of its own."""
         client = checks.whole("FederatedData.only", "client", client, at_least=0, at_most=self.num_clients - 1)
-        return FederatedData(self[client], [0], [int(self.client_sizes[client])], self.truth)
+        return FederatedData(self[client], [0], [int(self.client_sizes[client])], self.truth, self.rounding)
 
     def pooled(self) -> "FederatedData":
         """All examples gathered at one client."""
-        return FederatedData(self.arrays, [0], [self.num_examples], self.truth)
+        return FederatedData(self.arrays, [0], [self.num_examples], self.truth, self.rounding)
 
     def example_weights(self, client_weights: np.ndarray) -> np.ndarray:
         """(n,) weights v with sum_m p_m mean_{i in client m} loss_i = sum_i v_i loss_i, in float64."""

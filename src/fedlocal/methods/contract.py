@@ -1,9 +1,13 @@
-"""check_method: a method is run through the contract once, and the function that breaks it is named."""
+"""check_method: a method is run through the contract once, and the function that breaks it is named.
+
+`check_local_steps` compares the local steps that methods were made for with those of their runs.
+"""
 
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +68,46 @@ def check_regularizer(method: LocalMethod, owner: str) -> None:
             held = f"{name} holds {type(psi).__name__} in its field {field.name!r}, but its regularizer is Zero"
             advice = f"call the field regularizer, or give {name} a property of this name"
             raise TypeError(f"{owner}: {held}, so the objective would be reported without it; {advice}")
+
+
+class StepsOfRun(NamedTuple):
+    """A method, and the fewest and the most local steps that a client of its run takes in a round."""
+
+    method: LocalMethod
+    fewest: int
+    most: int
+
+    @property
+    def unlike(self) -> bool:
+        """True if the method was made for a number of local steps that lies outside of this range."""
+        made = self.method.made_for_steps()
+        return made is not None and not self.fewest <= made <= self.most
+
+
+def check_local_steps(owner: str, runs: Iterable[StepsOfRun], stacklevel: int = 3) -> None:
+    """Warn, once for all runs of a call, of methods that were made for another number of local steps than clients take.
+
+    Args:
+        owner: who calls; the warning begins with it.
+        runs: each method with the range of local steps of its run.
+        stacklevel: of `warnings.warn`; 3 shows the line that calls the owner.
+    """
+    runs = list(runs)
+    unlike = [run for run in runs if run.unlike]
+    if not unlike:
+        return
+    method, fewest, most = unlike[0]
+    name, made = type(method).__name__, method.made_for_steps()
+    taken = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    plural = "" if most == 1 else "s"
+    unsuited = f"{name} was made with local_steps={made}, but clients take {taken} local step{plural} in a round"
+    if len(runs) > 1:
+        unsuited += f" (so or similarly in {len(unlike)} of {len(runs)} cells)"
+        advice = "give a function of local_steps that returns the method, or make each for its run"
+    else:
+        advice = f"make it with local_steps={taken}" if fewest == most else "make it with a number among these"
+    why = "its step sizes are computed from that number"
+    warnings.warn(f"{owner}: {unsuited}; {why}; {advice}", UserWarning, stacklevel=stacklevel)
 
 
 class _Contract:

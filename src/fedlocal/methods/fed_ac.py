@@ -114,7 +114,8 @@ class FedAc(AcceleratedLocalMethod):
     Args:
         step_size: eta, at most 1/L in the theorems.
         strong_convexity: mu.
-        local_steps: K of the run; None for "vanilla", which does not depend on it.
+        local_steps: K of the run, which is warned of if its clients take another number; None for "vanilla", which does not
+            depend on it.
         variant: "one", "two" or "vanilla"; the constructors of these names are the usual way to make one.
 
     Reference: dissertation, algorithm fedac. Differs from it: line 2 of the box initialises x_ag at r = 0; unequal numbers of
@@ -158,6 +159,9 @@ class FedAc(AcceleratedLocalMethod):
     def vanilla(cls, *, step_size: Scalar, strong_convexity: Scalar) -> "FedAc":
         """Direct acceleration, without the trade of speed for stability: gamma = sqrt(eta / mu), then as FedAc-I."""
         return cls(step_size, strong_convexity, variant="vanilla")
+
+    def made_for_steps(self) -> int | None:
+        return None if checks.is_traced(self.local_steps) else self.local_steps
 
     @property
     def eta(self) -> Scalar:

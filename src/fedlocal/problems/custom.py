@@ -6,18 +6,12 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from fedlocal.core import Params, static
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem, dense
+from fedlocal.problems.user_functions import check_loss, name_of, renewed
 from fedlocal.util.hashing import fingerprint
-
-REASONS: dict[type[Exception], str] = {
-    jax.errors.TracerBoolConversionError: "it decides by `if`, `and` or `while` on a number; use jnp.where",
-    jax.errors.TracerArrayConversionError: "it gives a number to NumPy; use jnp (as in jnp.log)",
-    jax.errors.ConcretizationTypeError: "it needs to know a number, as in float(x) or range(x); use jnp",
-}
 
 
 class Problem(DataProblem):
@@ -25,9 +19,11 @@ class Problem(DataProblem):
 
     Args:
         loss_fn: the loss of one example, e.g. `loss_fn(params, features, target)`; parameters are any pytree. Values that it
-            reads from around it (globals of its module, its closure) are those at the time of each call of the library. A loss
-            that is random itself, e.g. by dropout, has an argument `key`: local steps give it a random key of their own for
-            each example, and evaluations, exact gradients and solvers give it None, for which it must not be random.
+            reads from around it are those at the time of each call of the library: its closure, its defaults and the globals
+            that it and its helpers name, in objects, classes and modules of yours (not what `globals()`, a file or an
+            installed module gives it). A loss that is random itself, e.g. by dropout, has an argument `key`: local steps give
+            it a random key of their own for each example, and evaluations, exact gradients and solvers give it None, for
+            which it must not be random.
         data: the examples of the clients.
         init_fn: the starting point as a function of a key; None: give `x0` to the engine.
 
@@ -60,7 +56,7 @@ class Problem(DataProblem):
         return _takes_key(self.loss_fn)
 
     def current(self) -> "Problem":
-        return self if fingerprint(self.loss_fn) == self.version else Problem(self.loss_fn, self.data, self.init_fn)
+        return renewed(self, self.loss_fn)
 
     def init(self, key: jax.Array) -> Params:
         if self.init_fn is None:
@@ -69,21 +65,10 @@ class Problem(DataProblem):
 
     def check_losses(self, owner: str, x: Params) -> None:
         examples = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in self.data.arrays]
-        name = getattr(self.loss_fn, "__name__", type(self.loss_fn).__name__)
         given = ", ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in examples)
-        begin = f"{owner}: the loss {name}(x0, one example: {given})"
-        try:
-            values = [jax.eval_shape(partial(self.loss_fn, **given), x, *examples) for given in self._keys()]
-        except Exception as error:  # whatever a user's function raises
-            said = next((text for kind, text in REASONS.items() if isinstance(error, kind)), None)
-            said = said or f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-            raise ValueError(f"{begin} failed: {said}") from error
-        for value in values:
-            leaves = jax.tree.leaves(value)
-            if len(leaves) != 1 or leaves[0] is not value:
-                raise TypeError(f"{begin} must return one number, got {type(value).__name__}")
-            if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
-                raise ValueError(f"{begin} must return one number, got {value.dtype} of shape {value.shape}")
+        begin = f"{owner}: the loss {name_of(self.loss_fn)}(x0, one example: {given})"
+        for keys in self._keys():
+            check_loss(begin, partial(self.loss_fn, **keys), x, *examples)
 
     def losses(self, x: Params, examples: tuple[Any, ...], keys: jax.Array | None = None) -> jax.Array:
         if not self.random_losses:

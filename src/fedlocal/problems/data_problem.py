@@ -14,6 +14,8 @@ import optax
 from fedlocal.core import AbstractProblem, Batch, Params
 from fedlocal.core.types import Scalar
 from fedlocal.data.federated_data import FederatedData, SparseMatrix, SparseRows
+from fedlocal.util import checks
+from fedlocal.util.placement import Rounding
 
 BLOCK_NUMBERS = 1 << 18  # numbers of one client's examples that are looked at at once in an exact gradient
 LOSS_NUMBERS = 1 << 20  # the same for the loss of all examples
@@ -34,6 +36,10 @@ class DataProblem(AbstractProblem):
         return jnp.zeros(())
 
     @property
+    def rounding(self) -> Rounding:
+        return self.data.rounding
+
+    @property
     def num_clients(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.data.num_clients
 
@@ -44,16 +50,8 @@ class DataProblem(AbstractProblem):
         return np.asarray(self.data.client_starts)
 
     def gradient(self, x: Params, batch: Batch) -> Params:
-        assert batch.rows is not None
-        examples = self.data.take(batch.rows)
-        keys = {"keys": batch.keys} if self.random_losses else {}
-
-        def objective(x: Params) -> jax.Array:
-            losses = self.losses(x, examples, **keys)
-            mean = jnp.mean(losses) if batch.weights is None else jnp.sum(batch.weights * losses)
-            return mean + self.penalty(x)
-
-        return jax.grad(objective)(x)
+        inside = any(checks.is_traced(a) for a in jax.tree.leaves((self, x, batch)))
+        return _gradient(self, x, batch) if inside else _compiled_gradient(self, x, batch)
 
     def full_gradient(self, x: Params, client: Scalar) -> Params:
         return _full_gradient(self, x, client, min(self._rows_at_once(BLOCK_NUMBERS), self.data.largest))
@@ -92,6 +90,25 @@ class DataProblem(AbstractProblem):
         features = self.data.arrays[0]
         per_row = getattr(features, "longest_row", int(np.prod(features.shape[1:])))
         return max(1, min(self.data.num_examples, numbers // max(per_row, 1)))
+
+
+def _gradient(problem: DataProblem, x: Params, batch: Batch) -> Params:
+    """The gradient of the mean loss of a minibatch."""
+    assert batch.rows is not None
+    examples = problem.data.take(batch.rows)
+    keys = {"keys": batch.keys} if problem.random_losses else {}
+
+    def objective(x: Params) -> jax.Array:
+        losses = problem.losses(x, examples, **keys)
+        mean = jnp.mean(losses) if batch.weights is None else jnp.sum(batch.weights * losses)
+        return mean + problem.penalty(x)
+
+    return jax.grad(objective)(x)
+
+
+_compiled_gradient = jax.jit(
+    _gradient
+)  # outside of programs, where JAX would compile the loops of a loss in every step
 
 
 @partial(jax.jit, static_argnames="block")

@@ -9,7 +9,10 @@ import numpy as np
 import optax
 
 from fedlocal.core import AbstractProblem, Batch, Params, Scalar, static
+from fedlocal.problems.user_functions import check_loss, name_of, renewed
 from fedlocal.util import checks
+from fedlocal.util.hashing import IDENTITY, fingerprint
+from fedlocal.util.placement import Rounding
 
 
 class Oracle(AbstractProblem):
@@ -23,6 +26,7 @@ class Oracle(AbstractProblem):
         noise: a function of (key, x, m) that returns something of the shape of x; None for none.
         num_clients: M, at least 1; m is in 0..M-1.
         init_fn: the starting point as a function of a key; None: give `x0` to the engine.
+        rounded: what JAX rounded of arrays that the functions use; None: nothing.
 
     >>> oracle = Oracle(lambda x, m: jnp.sum(x**2), num_clients=2)
     >>> oracle.full_gradient(jnp.array([1.0]), 0).tolist()
@@ -34,6 +38,8 @@ class Oracle(AbstractProblem):
     noise: Callable[[jax.Array, Params, Scalar], Params] | None
     init_fn: Callable[[jax.Array], Params] | None
     num_clients: int = static()
+    version: str = static(repr=False, metadata={IDENTITY: False})  # of the functions, with all that they read
+    rounded: Rounding = static(repr=False, metadata={IDENTITY: False})  # of the arrays that are bound to them
 
     def __init__(
         self,
@@ -42,14 +48,31 @@ class Oracle(AbstractProblem):
         noise: Callable[[jax.Array, Params, Scalar], Params] | None = None,
         num_clients: int = 1,
         init_fn: Callable[[jax.Array], Params] | None = None,
+        rounded: Rounding | None = None,
     ):
         self.value, self.gradient_fn, self.noise, self.init_fn = map(_partial, (value, gradient, noise, init_fn))
         self.num_clients = checks.whole("Oracle", "num_clients", num_clients)
+        self.version, self.rounded = fingerprint(self._functions()), rounded or Rounding()
+
+    def _functions(self) -> list[Any]:
+        """The functions without the arrays that are bound to them, which are arguments of programs."""
+        return [_bare(fn) for fn in (self.value, self.gradient_fn, self.noise, self.init_fn)]
+
+    @property
+    def rounding(self) -> Rounding:
+        return self.rounded
+
+    def current(self) -> "Oracle":
+        return renewed(self, self._functions())
 
     def init(self, key: jax.Array) -> Params:
         if self.init_fn is None:
             raise ValueError("Oracle: no starting point; pass x0=... to the engine or init_fn=... to Oracle")
         return self.init_fn(key)
+
+    def check_losses(self, owner: str, x: Params) -> None:
+        begin = f"{owner}: the value {name_of(_bare(self.value))}(x0, client)"
+        check_loss(begin, self.value, x, jax.ShapeDtypeStruct((), jnp.int32))
 
     def gradient(self, x: Params, batch: Batch) -> Params:
         exact = self.full_gradient(x, batch.client)
@@ -86,13 +109,15 @@ def quadratics(matrices: Any, optima: Any, noise_std: Scalar = 0.0) -> Oracle:
     >>> problem.full_gradient(jnp.zeros(2), 0).tolist()
     [-1.0, -1.0]
     """
-    matrices, optima = (jnp.array(a, jnp.result_type(float)) for a in (matrices, optima))
+    given = matrices, optima
+    matrices, optima = (jnp.array(a, jnp.result_type(float)) for a in given)
     if matrices.ndim != 3 or optima.shape != matrices.shape[:2] or matrices.shape[1] != matrices.shape[2]:
         got = f"{matrices.shape} and {optima.shape}"
         raise ValueError(f"quadratics: matrices must be (M, d, d) and optima (M, d), got {got}")
     value = jax.tree_util.Partial(quadratic_value, matrices, optima)
     start = jax.tree_util.Partial(_zeros, optima[0])
-    return Oracle(value, noise=normal_noise(noise_std), num_clients=len(matrices), init_fn=start)
+    rounded = Rounding.of(given, (matrices, optima))
+    return Oracle(value, noise=normal_noise(noise_std), num_clients=len(matrices), init_fn=start, rounded=rounded)
 
 
 def piecewise_quadratic(
@@ -139,6 +164,11 @@ def normal_draw(noise_std: Scalar, key: jax.Array, x: Params, client: jax.Array)
 
 def _zeros(like: jax.Array, key: jax.Array) -> jax.Array:
     return jnp.zeros_like(like)
+
+
+def _bare(fn: Any) -> Any:
+    """The function that `_partial` was given, without the arrays that are bound to it."""
+    return None if fn is None else fn.func
 
 
 def _partial(fn: Any) -> Any:

@@ -149,6 +149,7 @@ def point(owner: str, name: str, problem: AbstractProblem, x: Params) -> Params:
     except (TypeError, ValueError):
         raise TypeError(f"{owner}: {name} must hold numbers, got {x!r}") from None
     check_shapes(owner, name, problem, x)
+    problem.check_losses(owner, x)
     return x
 
 

@@ -10,6 +10,7 @@ from fedlocal.core import AbstractProblem, Batch, Params, Scalar
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem
 from fedlocal.util import checks
+from fedlocal.util.placement import Rounding
 
 
 class Augmented(AbstractProblem):
@@ -40,6 +41,10 @@ class Augmented(AbstractProblem):
 
     def check_losses(self, owner: str, x: Params) -> None:
         self.base.check_losses(owner, x)
+
+    @property
+    def rounding(self) -> Rounding:
+        return self.base.rounding
 
     def sizes(self) -> np.ndarray | None:
         return self.base.sizes()

@@ -29,9 +29,14 @@ def table(
     numbers = {column: max(map(len, written[column]), default=1) for column in frame}
     words = {column: max([numbers[column], *map(len, names[column].split())]) for column in frame}
     lines = {column: max(numbers[column], len(names[column])) for column in frame}
-    # the widest headers that leave room for all numbers: on one line, a word on a line, or folded anywhere
+    # the widest headers that leave room for all numbers: on one line, a word on a line, or folded where there is no room
     room = get_console().width - 2 * len(names)
-    widths = next((kind for kind in (lines, words) if sum(kind.values()) <= room), numbers)
+    widths = next((kind for kind in (lines, words) if sum(kind.values()) <= room), dict(numbers))
+    for _ in range(room - sum(widths.values())):
+        folded = max(numeric, key=lambda column: words[column] / widths[column], default=None)
+        if folded is None or widths[folded] >= words[folded]:
+            break
+        widths[folded] += 1
     for column, name in names.items():
         if column in numeric:
             out.add_column(name, justify="right", overflow="fold", width=widths[column])

@@ -1,7 +1,8 @@
 """loop: the same contract in plain Python, one client after the other, every message passed through bytes.
 
-It compiles nothing and is slow. It is the twin that `simulate` is tested against, the place to put a breakpoint, and the
-proof that a method can be deployed: a client sees only what the server sent, its own data and its own memory.
+It compiles gradients, each once, and nothing else, and is slow. It is the twin that `simulate` is tested against, the place to
+put a breakpoint, and the proof that a method can be deployed: a client sees only what the server sent, its own data and its own
+memory.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from fedlocal.callbacks.base import Callback, CallbackFunction, check_callbacks,
 from fedlocal.core import AbstractProblem, Client, LocalMethod, Params, Round
 from fedlocal.core.schedule import at_round
 from fedlocal.core.types import Weights
+from fedlocal.methods.contract import check_local_steps
 from fedlocal.metrics import losses_in_float64
 from fedlocal.samplers import AnySampler
 from fedlocal.simulation.averages import Average, AverageName
@@ -71,6 +73,7 @@ def loop(
     sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed, sampler)
     asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average, shadow)
     run = Run.make("loop", problem, method, asked)
+    check_local_steps("loop", [run.steps])
     shadows = None if shadow is None else ShadowRecorder.make("loop", run.problem, run.stepped, run.plan, shadow)
     engine = PlainEngine(run, shadows)
     rules, called = check_rules("loop", stop_when), check_callbacks("loop", callbacks)

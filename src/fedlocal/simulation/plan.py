@@ -197,6 +197,11 @@ class Plan(eqx.Module):
             chosen=Cohorts(sampler, seed, most, p, rounds),
         )
 
+    @property
+    def fewest_steps(self) -> int:
+        """The local steps of the client that takes the fewest."""
+        return self.most_steps if self.equal_steps else int(np.asarray(self.steps).min())
+
     def client_weights(self) -> np.ndarray:
         """(M,) weights p of the objective F = sum_m p_m F_m, in float64."""
         weights = np.asarray(self.mean_weights, np.float64)

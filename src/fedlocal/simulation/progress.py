@@ -13,14 +13,12 @@ from fedlocal.core import Params
 from fedlocal.metrics import Evaluation
 from fedlocal.simulation.engines import Engine
 from fedlocal.simulation.recorder import Row, Stopwatch
-from fedlocal.simulation.result import Divergence, DivergenceWarning, Result, not_finite
+from fedlocal.simulation.result import Divergence, DivergenceWarning, Result, has_grown, not_finite
 from fedlocal.simulation.rounds import RunState, output
 from fedlocal.simulation.run import Run
 from fedlocal.simulation.shadow import ShadowRecorder
 from fedlocal.stopping import Rule, StoppingPoint, why_stopped
 from fedlocal.util.provenance import provenance_record
-
-GROWTH = 1e6  # of the loss, in a run that goes astray though all numbers are finite still
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class RunProgress:
         run, shadow, diverged = self.run, self.shadow, self.divergence
         if diverged is not None:
             warnings.warn(f"{type(run.method).__name__} {diverged}", DivergenceWarning, stacklevel=3)
-        elif self.rows[-1]["loss"] > GROWTH * max(abs(self.rows[0]["loss"]), 1.0):
+        elif has_grown(self.rows[0]["loss"], self.rows[-1]["loss"]):
             grew = f"the loss grew from {self.rows[0]['loss']:.3g} to {self.rows[-1]['loss']:.3g}"
             text = f"{type(run.method).__name__} diverges: {grew}; try smaller step sizes"
             warnings.warn(text, DivergenceWarning, stacklevel=3)

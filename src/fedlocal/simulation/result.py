@@ -39,6 +39,14 @@ class ProblemReference:
     fingerprint: str  # of its data and its loss
 
 
+GROWTH = 1e6  # of the loss, in a run that goes astray though all numbers are finite still
+
+
+def has_grown(first: Any, last: Any) -> Any:
+    """Return True where a loss has grown so much from the first to the last evaluation that the run diverges."""
+    return last > GROWTH * np.maximum(np.abs(first), 1.0)
+
+
 def not_finite(server: Server) -> tuple[str, ...]:
     """Return the names of the arrays of a server state that are not finite."""
     return tuple(name for name, a in serialization.to_arrays(server).items() if not np.isfinite(a).all())
@@ -82,6 +90,7 @@ class Result:
         if self.method is None:
             lost = "the result was loaded without its method, whose regulariser is not known"
             raise ValueError(f"certificate: {lost}; call fl.certificate(problem, regularizer, result.x, weights)")
+        self.problem.rounding.check("certificate")
         return certify(self.problem, self.method.regularizer, self.x, self.plan.client_weights(), federated)
 
     def plot(self, y: str = "objective", x: str = "round") -> Any:

@@ -12,7 +12,7 @@ import optax
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.core.schedule import at_round, tabulated
-from fedlocal.methods.contract import check_method
+from fedlocal.methods.contract import StepsOfRun, check_method
 from fedlocal.metrics import Metric, metric_name
 from fedlocal.problems.smooth_part import check_shapes
 from fedlocal.samplers import Sampler
@@ -62,6 +62,7 @@ class Run:
         if not isinstance(problem, AbstractProblem):
             raise TypeError(f"{owner}: problem must be a fedlocal problem, got {type(problem).__name__}")
         problem = problem.current()
+        problem.rounding.check(owner, stacklevel=4)
         rounds = checks.whole(owner, "rounds", rounds, at_least=0)
         eval_every = checks.whole(owner, "eval_every", eval_every)
         plan = Plan.make(problem, sampling, owner, rounds)
@@ -87,6 +88,11 @@ class Run:
             del configuration["sampler"]
         frozen = MappingProxyType(configuration)
         return cls(owner, problem, method, stepped, plan, rule, x0, recorder, shadow, rounds, eval_every, frozen)
+
+    @property
+    def steps(self) -> StepsOfRun:
+        """The method with the range of its clients' local steps."""
+        return StepsOfRun(self.method, self.plan.fewest_steps, self.plan.most_steps)
 
     @property
     def inputs(self) -> RunInputs:

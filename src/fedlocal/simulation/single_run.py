@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 from fedlocal.callbacks.base import Callback, CallbackFunction, check_callbacks, following
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.core.types import Weights
+from fedlocal.methods.contract import check_local_steps
 from fedlocal.samplers import AnySampler
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint
@@ -97,6 +98,7 @@ def simulate(
     sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed, sampler)
     asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average, shadow)
     run = Run.make("simulate", problem, method, asked)
+    check_local_steps("simulate", [run.steps])
     shadows = None if shadow is None else ShadowRecorder.make("simulate", run.problem, run.stepped, run.plan, shadow)
     if shadow is not None and shadow.points and checkpoint is not None:
         raise ValueError("simulate: a checkpoint keeps no shadow points; give Shadow(points=False) or checkpoint=None")

@@ -79,7 +79,7 @@ def certificate(
     >>> found.objective, found.kkt_residual, abs(found.duality_gap) < 1e-12
     (2.5, 0.0, True)
     """
-    checks.instance("certificate", "problem", problem, AbstractProblem)
+    checks.instance("certificate", "problem", problem, AbstractProblem).rounding.check("certificate")
     if regularizer is not None:
         checks.instance("certificate", "regularizer", regularizer, Regularizer)
     return certify(problem, regularizer, x, client_weights("certificate", problem, weights), federated)

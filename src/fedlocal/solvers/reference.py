@@ -24,7 +24,7 @@ from fedlocal.solvers.lbfgs import minimize_smooth
 from fedlocal.util import checks
 from fedlocal.util.progress import ProgressBar
 
-ITERATIONS = 100_000
+ITERATIONS, TOLERANCE = 100_000, 1e-10
 HUGE = 1e100
 
 
@@ -54,7 +54,7 @@ def centralized(
     *,
     weights: Weights = "uniform",
     x0: Params | None = None,
-    tolerance: float = 1e-10,
+    tolerance: float = TOLERANCE,
     max_iterations: int = ITERATIONS,
     progress: bool = True,
 ) -> Solution:
@@ -85,7 +85,8 @@ def centralized(
     >>> solution.x["weights"].round(8).tolist()
     [2.0, 0.0]
     """
-    task = _ReferenceSolver("centralized", problem, weights, tolerance, max_iterations)
+    checks.instance("centralized", "problem", problem, AbstractProblem).rounding.check("centralized")
+    task = ReferenceSolver("centralized", problem, weights, tolerance, max_iterations)
     return task.solve(regularizer, x0, progress)
 
 
@@ -95,7 +96,7 @@ def local(
     regularizer: Regularizer | None = None,
     *,
     x0: Params | None = None,
-    tolerance: float = 1e-10,
+    tolerance: float = TOLERANCE,
     max_iterations: int = ITERATIONS,
     progress: bool = True,
 ) -> Solution:
@@ -106,7 +107,8 @@ def local(
         client: m, from 0.
         regularizer, x0, tolerance, max_iterations, progress: as in `centralized`.
     """
-    task = _ReferenceSolver("local", only(problem, client), "uniform", tolerance, max_iterations)
+    checks.instance("local", "problem", problem, AbstractProblem).rounding.check("local")
+    task = ReferenceSolver("local", only(problem, client), "uniform", tolerance, max_iterations)
     return task.solve(regularizer, x0, progress)
 
 
@@ -117,7 +119,7 @@ def path(
     *,
     weights: Weights = "uniform",
     x0: Params | None = None,
-    tolerance: float = 1e-10,
+    tolerance: float = TOLERANCE,
     max_iterations: int = ITERATIONS,
     progress: bool = True,
 ) -> list[Solution]:
@@ -140,7 +142,8 @@ def path(
         raise ValueError(f"path: strengths must be a list of at least one number, got {strengths!r}")
     ordered = sorted((float(checks.number("path", "strengths", s, at_least=0)) for s in strengths), reverse=True)
     regularizers = [make_regularizer(strength) for strength in ordered]
-    task = _ReferenceSolver("path", problem, weights, tolerance, max_iterations)
+    checks.instance("path", "problem", problem, AbstractProblem).rounding.check("path")
+    task = ReferenceSolver("path", problem, weights, tolerance, max_iterations)
     solutions: list[Solution] = []
     with ProgressBar("path", len(ordered), progress) as bar:
         for strength, psi in zip(ordered, regularizers, strict=True):
@@ -150,8 +153,13 @@ def path(
     return solutions
 
 
-class _ReferenceSolver:
-    """A problem ready to be solved for any psi: checked arguments, and F gathered once."""
+class ReferenceSolver:
+    """A problem ready to be solved for any psi: checked arguments, and F gathered once.
+
+    Args:
+        owner: the function that was called; messages begin with it.
+        problem, weights, tolerance, max_iterations: as in `centralized`.
+    """
 
     def __init__(self, owner: str, problem: AbstractProblem, weights: Weights, tolerance: float, max_iterations: int):
         self.owner, self.problem = owner, checks.instance(owner, "problem", problem, AbstractProblem)
@@ -236,7 +244,7 @@ def zero_strength(
     >>> zero_strength(LeastSquares(data, intercept=False), lambda strength: ElasticNet(strength, 1.0))
     3.0
     """
-    checks.instance("zero_strength", "problem", problem, AbstractProblem)
+    checks.instance("zero_strength", "problem", problem, AbstractProblem).rounding.check("zero_strength")
     one, two, huge = (
         checks.instance("zero_strength", "the result of make_regularizer", make_regularizer(strength), Regularizer)
         for strength in (1.0, 2.0, HUGE)

@@ -44,6 +44,12 @@ def test_help_shows_an_example(command: list[str]):
     assert "fedlocal" in result.output
 
 
+def test_the_help_says_how_long_a_quick_run_takes():
+    said = " ".join(runner.invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output.split())
+    assert "quick: small, up to two minutes" in said
+    assert "seconds" not in said
+
+
 @pytest.mark.thorough
 def test_studies_leave_figure_table_and_provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The demonstration's code path on small runs; a test of the README runs it whole."""

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import fedlocal as fl
-from conformance.cases import CASES
+from conformance.cases import CASES, STEPS
 from conformance.federation import closeness, federation, numpy_gradient, start
 from fedlocal.core.schedule import has_schedule
 from fedlocal.methods.table import with_step_size
@@ -48,7 +48,7 @@ def test_a_schedule_that_never_changes_is_the_number(name: str):
     number = float(getattr(method, field))
     scheduled = with_step_size(method, lambda r: number)  # pyright: ignore[reportArgumentType]
     assert has_schedule(scheduled)
-    work: dict[str, Any] = {**WORK, "local_steps": 2}
+    work: dict[str, Any] = {**WORK, "local_steps": STEPS}
     run = lambda m: fl.simulate(problem, m, rounds=3, x0=start(CASES[name].positive), **work)  # noqa: E731
     alone, known = run(scheduled), run(method)
     assert closeness(alone.x, known.x) < 1e-13

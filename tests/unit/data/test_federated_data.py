@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -278,6 +279,18 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "named_groups_that_are_missing": (
         lambda: FederatedData.from_groups((X, Y), np.array(["a", "b", None], dtype=object)),
         "^FederatedData.from_groups: groups has no value in row 2; ",
+    ),
+    "groups_that_are_missing_in_a_list": (
+        lambda: FederatedData.from_groups((X, Y), ["a", "b", np.nan]),
+        "^FederatedData.from_groups: groups has no value in row 2; ",
+    ),
+    "groups_that_are_missing_in_pandas": (
+        lambda: FederatedData.from_groups((X, Y), pd.array(["a", None, "b"], dtype="string")),
+        "^FederatedData.from_groups: groups has no value in row 1; ",
+    ),
+    "dates_that_are_missing": (
+        lambda: FederatedData.from_groups((X, Y), pd.to_datetime(["2020-01-01", None, "2020-01-02"])),
+        "^FederatedData.from_groups: groups has no value in row 1; ",
     ),
     "rows_that_do_not_exist": (
         lambda: FederatedData([X, Y], [0, 2], [2, 2]),

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import fedlocal as fl
-from conformance.cases import CASES, ETA, PAIRS, SERVER_ETA
+from conformance.cases import CASES, ETA, PAIRS, SERVER_ETA, STEPS
 from conformance.federation import MASK, closeness, federation, flat, rounds_of, start
 from conformance.test_methods import MAIN, SAMPLING
 from fedlocal.core import GradFn, Params
@@ -21,10 +21,10 @@ from unit.flower.flower_sites import Sites, app_of, configuration, problem_of, t
 
 SMALL = problem_of((6, 9, 6))  # two sizes, two programs
 SAMPLINGS: dict[str, dict[str, Any]] = {
-    "full": {"local_steps": 3, "weights": "examples"},
+    "full": {"local_steps": STEPS, "weights": "examples"},
     "epochs_partial": {"local_epochs": 2, "batch_size": 4, "clients_per_round": 2, "weights": "examples"},
-    "replacement_partial": {"local_steps": 3, "batch_size": 2, "clients_per_round": 2, "weights": "uniform"},
-    "unequal_steps": {"local_steps": [3, 1, 3], "batch_size": 2, "weights": "examples"},
+    "replacement_partial": {"local_steps": STEPS, "batch_size": 2, "clients_per_round": 2, "weights": "uniform"},
+    "unequal_steps": {"local_steps": [4, 1, 4], "batch_size": 2, "weights": "examples"},
 }
 STATES = ("fed_avg", "fed_ac_one", "scaffold", "accelerated_proximal_gradient")  # and that of FedDualAvg
 USUAL = [*((name, "full") for name in STATES), ("fed_dual_avg_l1", "epochs_partial")]

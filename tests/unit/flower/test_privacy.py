@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import (
 from flwr.supercore.privacy_accounting import NeighboringRelation, PrivacyConfig, SamplingMethod
 from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 
-from conformance.cases import CASES, ETA, SERVER_ETA
+from conformance.cases import CASES, ETA, SERVER_ETA, STEPS
 from conformance.federation import MASK, flat, rounds_of
 from fedlocal.flower import Outcome, start
 from fedlocal.flower.messages.records import from_record
@@ -49,9 +49,10 @@ PAIRS = [  # every method with one of the wrappers
 @pytest.mark.parametrize(("name", "where"), PAIRS)
 def test_without_noise_and_clipping_nothing_changes(name: str, where: str):
     wrapper, mods = WRAPPERS[where]
-    inner = strategy(CASES[name], 4, **FULL)
+    work = {**FULL, "local_steps": STEPS}
+    inner = strategy(CASES[name], 4, **work)
     found, _ = _run(wrapper(inner, 0.0, HUGE, 3), mods)
-    assert distance(found, expected(CASES[name], 4, **FULL)) < 1e-12
+    assert distance(found, expected(CASES[name], 4, **work)) < 1e-12
     assert distance(inner.solution(), flat(found)) == 0.0
 
 

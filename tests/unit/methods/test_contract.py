@@ -150,12 +150,25 @@ def test_what_is_wrong_is_named(what: str):
         fl.check_method(make(), X0)
 
 
-@pytest.mark.parametrize("run", [fl.simulate, fl.loop])
-def test_engines_check_before_they_run(run: Any):
-    with pytest.raises(TypeError, match=r"(simulate|loop): NoReturn.update must return"):
-        run(federation(), NoReturn(FED_AVG), rounds=1, local_steps=1, x0=start(False))
-    with pytest.raises(TypeError, match=r"(simulate|loop): Wrapper holds L1"):
-        run(federation(), Wrapper(fl.methods.FedMiD(0.1, 1.0, PSI)), rounds=1, local_steps=1, x0=start(False))
+ENGINES: dict[str, Callable[..., Any]] = {
+    "simulate": fl.simulate,
+    "loop": fl.loop,
+    "sweep": lambda problem, method, **work: fl.sweep(problem, method, {"seed": [0, 1]}, **work),
+    # not the first cell, and one of another structure
+    "a cell": lambda problem, method, **work: fl.sweep(
+        problem, lambda broken: method if broken else FED_AVG, {"broken": [False, True]}, **work
+    ),
+    "compare": lambda problem, method, **work: fl.compare(problem, [FED_AVG, method], seeds=[0], **work),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("what", [what for what in BROKEN if what != "a class"])
+def test_engines_check_before_they_run(engine: str, what: str):
+    make, message = BROKEN[what]
+    owner = engine if engine in ("simulate", "loop") else "sweep"
+    with pytest.raises(TypeError, match=f"^{owner}: {message}"):
+        ENGINES[engine](federation(), make(), rounds=1, local_steps=1, x0=start(False), progress=False)
 
 
 @pytest.mark.parametrize("name", CASES)

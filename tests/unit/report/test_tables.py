@@ -23,6 +23,19 @@ def test_numbers_are_never_broken_over_two_lines(monkeypatch: pytest.MonkeyPatch
     assert max(map(len, said.splitlines())) <= 80
 
 
+def test_words_of_headers_are_folded_no_more_than_they_must(monkeypatch: pytest.MonkeyPatch):
+    """Eight columns that have room for all words but two letters: no word has more than two lines."""
+    monkeypatch.setattr(get_console(), "width", 80)
+    columns = ["diverged", "objective", "density", "precision", "recall", "f1"]
+    frame = pd.DataFrame([["FedDualAvg-OSP", "0.001, 0.1", 3, 11.08, 0.007812, 1, 1, 1]])
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(table(frame.set_axis(["method", "step_sizes", *columns], axis=1), "title"))
+    head = captured.get().split("───")[0]
+    assert len([line for line in head.splitlines() if line.strip()]) <= 3  # the title, and two lines of headers
+    assert max(map(len, captured.get().splitlines())) <= 80
+
+
 def test_headers_stand_on_one_line_where_there_is_room(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(get_console(), "width", 120)
     console = Console(width=120)

@@ -278,8 +278,15 @@ def test_a_loss_is_compiled_anew_when_what_it_reads_changes(tmp_path: Path, monk
 
     assert ends(checkpoint=file) == pytest.approx(1.0, abs=1e-3)
     assert ends(checkpoint=file) == pytest.approx(1.0, abs=1e-3)
+    fl.sweep(problem, method, {"client_step_size": [0.1]}, rounds=50, local_steps=1, x0=np.zeros(1), eval_every=50)
+    fl.loop(problem, method, rounds=1, local_steps=1, x0=np.zeros(1))
+    fl.solvers.centralized(problem, x0=np.zeros(1), progress=False)
+    fl.certificate(problem, None, np.array([3.0]))
     monkeypatch.setitem(globals(), "TARGET", 3.0)
     assert ends() == pytest.approx(3.0, abs=1e-3)
+    work: dict[str, Any] = {"rounds": 50, "local_steps": 1, "x0": np.zeros(1), "eval_every": 50}
+    assert fl.sweep(problem, method, {"client_step_size": [0.1]}, **work).points[0][0] == pytest.approx(3, abs=1e-3)
+    assert fl.loop(problem, method, **work).x[0] == pytest.approx(3, abs=1e-3)
     assert fl.solvers.centralized(problem, x0=np.zeros(1), progress=False).x[0] == pytest.approx(3.0, abs=1e-8)
     assert fl.certificate(problem, None, np.array([3.0])).kkt_residual < 1e-8
     augmented = fl.problems.augmented(problem, 1.0, np.zeros(1))

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from scipy import stats
 
-from fedlocal.experiments.runner.methods import PUBLISHED_NAMES
+from fedlocal.experiments.runner.methods import PUBLISHED_NAMES, PUBLISHED_NUMBERS, PUBLISHED_TABLE
 from fedlocal.experiments.runner.store import Store
 from fedlocal.report.tables import table as written
 
@@ -53,7 +53,10 @@ def compare(directory: Path, table: Path) -> Comparison:
 
     Args:
         directory: a directory that `fedlocal run` made.
-        table: a CSV file with the columns method, eta, M, K, best_loss, final_loss, or the results.csv of another run.
+        table: a CSV file with the columns method, eta, M, K, best_loss, final_loss (or alg, as the author's tables have it,
+            instead of method), or the results.csv of another run.
+
+    The author's table for a9a with lambda = 1e-3 is at https://github.com/hongliny/FedAc-NeurIPS20, out/a9a_1e-03/summary.csv.
     """
     ours, numbers = _ours(directory)
     theirs = _theirs(table)
@@ -96,9 +99,12 @@ def _theirs(path: Path) -> Any:
     try:
         frame = pd.read_csv(path).rename(columns=COLUMNS)
     except FileNotFoundError:
-        raise ValueError(f"compare: there is no file {path}") from None
+        needed = "the author's table for a9a-1e-3 is at"
+        raise ValueError(f"compare: there is no file {path}; {needed} {PUBLISHED_TABLE}") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
         raise ValueError(f"compare: {path} is not a CSV file") from None
+    if "method" not in frame and "alg" in frame:
+        frame = frame.assign(method=frame["alg"].map(PUBLISHED_NUMBERS)).dropna(subset="method")
     missing = [name for name in [*CELL, "best_loss", "final_loss"] if name not in frame]
     if missing:
         original = {new: old for old, new in COLUMNS.items()}.get(missing[0])

@@ -20,6 +20,15 @@ PUBLISHED_NAMES: Mapping[str, str] = {
     "minibatch_ac_sgd": "MB-AC-SGD",
     "minibatch_sgd": "MB-SGD",
 }
+# where they are, and their numbers of methods; its FedAc-II (2) has another beta than the text's, so that it has no counterpart
+PUBLISHED_TABLE = "https://github.com/hongliny/FedAc-NeurIPS20, file out/a9a_1e-03/summary.csv"
+PUBLISHED_NUMBERS: Mapping[int, str] = {
+    -1: "FedAc-vanilla",
+    0: "FedAvg",
+    1: "FedAc-I",
+    3: "MB-SGD",
+    4: "MB-AC-SGD",
+}
 ONLY_SERVER_PROXIMAL = ("FedDualAvg-OSP", "FedMiD-OSP")  # drawn dashed: their curves may lie on those of the others
 
 

@@ -37,6 +37,7 @@ from fedlocal.flower.messages.records import EXAMPLES, WEIGHT
 from fedlocal.flower.messages.serialization import Payload
 from fedlocal.flower.site.app import CERTIFICATE
 from fedlocal.methods import method_spec
+from fedlocal.methods.contract import StepsOfRun, check_local_steps
 from fedlocal.methods.table import with_step_size
 from fedlocal.simulation.plan import Sampling
 from fedlocal.util import checks, serialization
@@ -101,6 +102,8 @@ class Strategy(FedAvg):
         self.sites = KnownSites(SiteRegistry(OWNER, sites, nodes), bounds=loss_bounds)
         sampling = Sampling(local_steps, local_epochs, batch_size, clients_per_round, weights, seed)
         self.schedule = Schedule.make(OWNER, rounds, self.sites.registry.size, sampling)
+        if (steps := self.schedule.local_steps) is not None:  # else they follow from rows that only the sites know
+            check_local_steps(OWNER, [StepsOfRun(self.method, min(steps), max(steps))])
         per_round = self.schedule.clients_per_round
         self.min_clients_given = min_clients is not None
         least = max(1, per_round - 1) if min_clients is None else min_clients

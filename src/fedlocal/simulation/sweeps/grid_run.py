@@ -14,6 +14,7 @@ import pandas as pd
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.core.schedule import tabulated
 from fedlocal.core.types import Weights
+from fedlocal.methods.contract import check_local_steps
 from fedlocal.samplers import AnySampler
 from fedlocal.simulation.averages import Average, AverageName
 from fedlocal.simulation.checkpoint import Checkpoint
@@ -22,7 +23,7 @@ from fedlocal.simulation.engines import EngineName, engine_before
 from fedlocal.simulation.kernels.engine import CORES
 from fedlocal.simulation.plan import Sampling
 from fedlocal.simulation.recorder import MetricLike
-from fedlocal.simulation.result import DivergenceWarning
+from fedlocal.simulation.result import DivergenceWarning, has_grown
 from fedlocal.simulation.run import Run, RunArguments
 from fedlocal.simulation.sweeps.batches import CellGroup, by_cell, outputs
 from fedlocal.simulation.sweeps.grid import (
@@ -96,6 +97,7 @@ def sweep(
     asked = RunArguments(sampling, rounds, eval_every, x0, metrics, average)
     samplings = [sampling_of(sampling, cell) for cell in cells]
     groups = _groups(problem, methods, samplings, asked, engine_before(engine, checkpoint))
+    check_local_steps("sweep", (run.steps._replace(method=methods[i]) for g in groups for i, run in g.runs.items()))
     run, table = groups[0].run, table_of(cells)
     engines = ", ".join(dict.fromkeys(group.engine for group in groups))
     saved = None if checkpoint is None else Checkpoint(checkpoint, _identity(run, engines, cells, methods))
@@ -155,6 +157,10 @@ def _result(
     diverged = pd.array([last.dead[i][0] if i in last.dead else None for i in range(len(methods))], "Int64")
     history = pd.DataFrame(last.rows).sort_values(["cell", "round"], kind="stable", ignore_index=True)
     history = history.astype({"cell": int, "round": int, "numbers_up": int, "numbers_down": int})
+    ends = history[~history["cell"].isin(list(last.dead))].groupby("cell")["loss"].agg(["first", "last"])
+    if (grown := int(has_grown(ends["first"], ends["last"]).sum())) > 0:
+        text = f"the loss of {grown} of {len(methods)} cells grew more than a millionfold, though it is finite still"
+        warnings.warn(f"sweep: {text}; try smaller step sizes", DivergenceWarning, stacklevel=3)
     history = table.join(history.set_index("cell"), how="right").reset_index()
     found: dict[int, Any] = {}
     for group, states in zip(last.groups, last.states(), strict=True):

@@ -1,7 +1,7 @@
 """Bound: what a theorem says, term by term; with Constants of a problem and the Setting of a run, the words of all bounds."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Literal, NoReturn, TypeAlias, get_args
 
@@ -59,6 +59,10 @@ class Constants:
         """sqrt(D_h(x*, x0)); B / sqrt(2) for the Euclidean h."""
         return self.distance / math.sqrt(2) if self.mirror_distance is None else self.mirror_distance
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise a TypeError for what a Setting has: a bound was given its two arguments in the other order."""
+        raise _missing(self, name, ("clients", "rounds", "local_steps"), "the setting")
+
     def known(self, owner: str, name: str) -> float:
         """A constant that a theorem needs, or a ValueError that names it."""
         value = getattr(self, name)
@@ -73,6 +77,15 @@ class Constants:
 
 
 OPTIONAL = tuple(field.name for field in fields(Constants) if field.name not in REQUIRED)  # None where not known
+CONSTANTS = (*(field.name for field in fields(Constants)), "divergence", "known", "letters")
+
+
+def _missing(given: object, name: str, other: Collection[str], place: str) -> Exception:
+    """The error for an attribute that `given` lacks: a TypeError if it is one of `other`, what stands in that place."""
+    kind = type(given).__name__
+    if name in other:
+        return TypeError(f"bounds take (constants, setting), got {kind} in the place of {place}")
+    return AttributeError(f"{kind!r} object has no attribute {name!r}")
 
 
 @dataclass(frozen=True)
@@ -91,9 +104,9 @@ class Setting:
         for name, value in vars(self).items():
             checks.whole("Setting", name, value)
 
-    def letters(self, other: object) -> NoReturn:
-        """Raise a TypeError: a bound was given its two arguments in the other order."""
-        raise TypeError(f"bounds take (constants, setting), got (Setting, {type(other).__name__})")
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise a TypeError for what Constants have: a bound was given its two arguments in the other order."""
+        raise _missing(self, name, CONSTANTS, "the constants")
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ def estimate(
             f"estimate: problem must have examples or be an Oracle, got {type(problem).__name__}; for an augmented problem, "
             "estimate the one it was made from and add its strength to smoothness and strong_convexity"
         )
+    problem.rounding.check("estimate")
     if batch_size is not None:
         batch_size = checks.whole("estimate", "batch_size", batch_size)
     if radius is not None:

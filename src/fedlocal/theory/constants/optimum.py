@@ -12,9 +12,9 @@ import optax
 from fedlocal.core import AbstractProblem, MirrorMap, Params, Regularizer
 from fedlocal.core.types import Weights
 from fedlocal.problems import MLP, Oracle
-from fedlocal.solvers import ConvergenceWarning, Solution, centralized
+from fedlocal.solvers import ConvergenceWarning, Solution
 from fedlocal.solvers.certificates import certify
-from fedlocal.solvers.reference import ITERATIONS
+from fedlocal.solvers.reference import ITERATIONS, TOLERANCE, ReferenceSolver
 from fedlocal.theory.constants.client_groups import gradient_norms, group_clients
 from fedlocal.theory.constants.linear_measurements import optimum_heterogeneity
 from fedlocal.theory.constants.linear_model import MODELS, LinearModel
@@ -42,7 +42,8 @@ def solve_endpoints(problem: AbstractProblem, psi: Regularizer | None, weights: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         most = ITERATIONS if known else UNKNOWN_ITERATIONS
-        solution = centralized(problem, psi, weights=weights, x0=x0, max_iterations=most, progress=False)
+        # not `centralized`, which would take the 64 bits of this place for the user's
+        solution = ReferenceSolver("estimate", problem, weights, TOLERANCE, most).solve(psi, x0, progress=False)
     distance = float(optax.tree.norm(optax.tree.sub(x0, jax.tree.map(jnp.asarray, solution.x))))
     notes = []
     if isinstance(problem, MLP):

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from fedlocal.cli import app
 from fedlocal.experiments.runner.comparison import compare, show_comparison
-from fedlocal.experiments.runner.methods import PUBLISHED_NAMES
+from fedlocal.experiments.runner.methods import PUBLISHED_NAMES, PUBLISHED_NUMBERS, PUBLISHED_TABLE
 from fedlocal.experiments.runner.store import Store
+from paths import ROOT
 
 OPTIMUM, START = 0.3, 1.1
 SEEDS = [0.04, 0.05, 0.06, 0.05, 0.05]  # suboptimalities: mean 0.05, standard deviation sqrt(2 / 4) / 100
@@ -135,6 +136,33 @@ def test_all_names_of_the_published_table_are_known(tmp_path: Path):
         directory(tmp_path, runs), published(tmp_path, {(name, 0.1, 4, 8): 0.05 for name in PUBLISHED_NAMES})
     )
     assert found.summary["agree"].tolist() == [1, 1, 1, 1, 1, 5]
+
+
+def test_the_authors_own_file_is_a_table(tmp_path: Path):
+    """Its methods are numbers; number 2 is a FedAc-II with another beta than the text's, which is left out."""
+    names = list(PUBLISHED_NUMBERS.values())
+    assert sorted(names) == sorted(PUBLISHED_NAMES.values())
+    run = directory(tmp_path, {(name, 0.1, 4, 8): SEEDS for name in [*names, "FedAc-II"]})
+    table = tmp_path / "summary.csv"
+    columns = "runid,dataset,alg,lambd,eta,M,K,T,local_batch,seed,record_intvl,final_loss,best_loss"
+    row = "0602T,a9a,{},0.001,0.1,4,8,4096,1,1,512,1.0,{}"
+    losses = {number: OPTIMUM + 0.05 + number / 1000 for number in range(-1, 5)}
+    table.write_text("\n".join([columns, *(row.format(*pair) for pair in losses.items())]))
+    found = compare(run, table).cells
+    assert dict(zip(found["method"], found["theirs"].round(12), strict=True)) == {
+        name: pytest.approx(0.05 + number / 1000) for number, name in PUBLISHED_NUMBERS.items()
+    }
+
+
+def test_where_the_authors_table_is_is_said(tmp_path: Path):
+    run = directory(tmp_path, {("FedAc-I", 0.1, 4, 8): SEEDS})
+    place, file = PUBLISHED_TABLE.split(", file ")
+    for arguments in (["--help"], [str(run), str(tmp_path / "nowhere.csv")]):
+        said = CliRunner().invoke(app, ["compare", *arguments], env={"COLUMNS": "200"}).output
+        assert place in said
+        assert file in said
+    assert place in (ROOT / "README.md").read_text()
+    assert place in (ROOT / "docs" / "results" / "a9a.md").read_text()
 
 
 def test_results_of_another_run_are_a_table_too_and_averaged_over_their_seeds(tmp_path: Path):

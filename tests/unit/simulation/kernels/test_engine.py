@@ -25,6 +25,8 @@ from fedlocal.simulation.plan import Plan, Sampling
 from fedlocal.simulation.rounds import first_state
 from fedlocal.simulation.run import Run, RunArguments
 
+# the engines are compared for all kinds of sampling; it does not matter here whether FedAc was made for their local steps
+pytestmark = pytest.mark.filterwarnings("ignore:.* was made with local_steps=:UserWarning")
 thorough = pytest.mark.thorough  # `make thorough` runs these too
 quiet = pytest.mark.filterwarnings("ignore::fedlocal.DivergenceWarning")
 PSIS: dict[str, fl.Regularizer] = {

@@ -303,6 +303,19 @@ def test_parts_of_blocks_are_reached_by_name():
     assert [m.regularizer.blocks["weights"].strength for m in result.methods] == [0.1, 0.5]  # pyright: ignore
 
 
+def test_losses_that_grow_a_million_times_are_told_once():
+    """All numbers are finite still, as `cells` says; a user would take them for results."""
+    arguments: dict[str, Any] = {"rounds": 6, "eval_every": 6, "local_steps": 3}
+    with pytest.warns(fl.DivergenceWarning) as caught:
+        result = fl.sweep(federation(), fl.methods.FedAvg(1.0), {"client_step_size": [0.01, 10.0, 20.0]}, **arguments)
+    said = "sweep: the loss of 2 of 3 cells grew more than a millionfold, though it is finite still; try smaller step sizes"
+    assert [str(warning.message) for warning in caught] == [said]
+    assert caught[0].filename == __file__
+    assert result.cells["diverged"].isna().all()
+    with pytest.warns(fl.DivergenceWarning, match="the loss of 2 of 2 cells grew"):
+        fl.compare(federation(), [fl.methods.FedAvg(10.0)], seeds=range(2), **arguments)
+
+
 def test_one_value_that_is_not_finite_makes_a_mean_missing():
     rows = [
         {"cell": c, "round": r, "loss": v}
