@@ -85,7 +85,7 @@ def _fista(n: MethodArguments) -> LocalMethod:
 
 
 # largest steps: thm:fedavg:2o:ub and 3o:ub; fedaci:full; fedacii:a1:full and a2; thm:1 and thm:2 for FedDualAvg, and as for
-# it for FedMiD, whose only theorem, small_lr, is about the limit of small steps
+# it for FedMiD, for which no theorem limits the step size (`fed_mid_constraint_bound`)
 ROWS = (
     MethodRow("fed_avg", "FedAvg", lambda n: FedAvg(n.step_size, n.server_step_size), "#c8553d", "s", 1 / 4),
     MethodRow("fed_ac_one", "FedAc-I", _fed_ac("one"), "#0b6e4f", largest_step=1.0, accelerated=True),
