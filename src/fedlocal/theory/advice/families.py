@@ -37,8 +37,12 @@ class Family:
         constants: Constants,
         setting: Setting,
         regularizer: Regularizer = Zero(),  # noqa: B008  (frozen)
+        augmented: bool = False,
     ) -> Bound | None:
-        """Return the smallest bound of the theorems that apply, each with its own step size; None if none applies."""
+        """Return the smallest bound of the theorems that apply, each with its own step size; None if none applies.
+
+        Only bounds that are about runs on F itself, or only those about runs on the l2-augmented objective.
+        """
         promised = []
         for bound_fn, largest in self._bounds(regularizer):
             try:
@@ -47,7 +51,8 @@ class Family:
                     promised.append(tightest(bound_fn, constants, setting, largest / constants.smoothness))
             except ValueError:  # the theorem needs a constant that is not known
                 continue
-        holding = [found for found in promised if found.applies and math.isfinite(found.value)]
+        about = (found for found in promised if (found.regularization is not None) == augmented)
+        holding = [found for found in about if found.applies and math.isfinite(found.value)]
         return min(holding, key=lambda found: found.value, default=None)
 
     def _bounds(self, regularizer: Regularizer) -> list[tuple[BoundFn, float | None]]:
