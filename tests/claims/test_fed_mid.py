@@ -119,11 +119,11 @@ def walk(method: LocalMethod, psi: Any, problem: Any, local_steps: Any, seeds: A
 
 def program(rows: dict[str, tuple[Any, Any]], problem: Problem, local_steps: int, seeds: int) -> dict[str, Found]:
     """All rows (method with cells, psi) of the table as one program, the same for every problem and number of local steps."""
-    arguments = (problem.centers, problem.noise), local_steps, jnp.arange(seeds)
-    return {name: Found(*found) for name, found in PROGRAM(rows, *[[a] for a in arguments]).items()}
+    found = PROGRAM(rows, (problem.centers, problem.noise), local_steps, jnp.arange(seeds))
+    return {name: Found(*each) for name, each in found.items()}
 
 
-PROGRAM = for_each(lambda row, problem, local_steps, seeds: walk(*row, problem[0], local_steps[0], seeds[0]))
+PROGRAM = for_each(lambda row, problem, local_steps, seeds: walk(row[0], row[1], problem, local_steps, seeds))
 
 
 def table(constraints: dict[str, Any], finite: dict[str, Any], chosen: list[Cell]) -> dict[str, tuple[Any, Any]]:

@@ -44,7 +44,8 @@ class Loss(Metric):
     ):
         if not isinstance(other, (FederatedData, AbstractProblem)):
             raise TypeError(f"Loss: other must be FederatedData or a problem, got {type(other).__name__}")
-        self.other, self.name, self.weights = other, name, weights
+        self.other, self.name = other, name
+        self.weights: Weights = weights
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
         return self.measure_many([evaluation])[0]
