@@ -66,6 +66,10 @@ def _composite(method: type[MirrorMethod], prox_on_clients: bool = True) -> Make
     return lambda n: method(n.step_size, n.server_step_size, n.regularizer, prox_on_clients=prox_on_clients)
 
 
+def _fed_mid(client_share: float) -> Make:
+    return lambda n: FedMiD(n.step_size, n.server_step_size, n.regularizer, client_share=client_share)
+
+
 def _fed_prox(n: MethodArguments) -> LocalMethod:
     if n.proximity is None:
         raise ValueError("FedProx: proximity has no default; give MethodArguments(..., proximity=mu)")
@@ -95,6 +99,8 @@ ROWS = (
     MethodRow("fed_dual_avg_osp", "FedDualAvg-OSP", _composite(FedDualAvg, False), "#7fb685", "P", composite=True),
     MethodRow("fed_mid", "FedMiD", _composite(FedMiD), "#c8553d", "s", largest_step=1 / 4, composite=True),
     MethodRow("fed_mid_osp", "FedMiD-OSP", _composite(FedMiD, False), "#e9b44c", "D", composite=True),
+    MethodRow("fed_mid_half", "FedMiD-half", _fed_mid(0.5), "#8a5a44", "v", composite=True),
+    MethodRow("fed_mid_ocp", "FedMiD-OCP", _fed_mid(1.0), "#3d5a80", "^", composite=True),
     MethodRow("subgradient_fed_avg", "SubgradientFedAvg", _subgradient, "#7d5ba6", "X", composite=True),
     MethodRow("minibatch_ac_sgd", "MB-AC-SGD", _minibatch_ac_sgd, "#3d5a80", "^", accelerated=True),
     MethodRow("minibatch_sgd", "MB-SGD", lambda n: MinibatchSGD(n.step_size), "#98c1d9", "v"),
