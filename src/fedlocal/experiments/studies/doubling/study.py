@@ -8,6 +8,7 @@ and the variants against FedDualAvg is what remains, the "curse of primal averag
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 from jax.flatten_util import ravel_pytree
@@ -49,7 +50,9 @@ def run_study(settings: DoublingSettings, store: Store) -> StudyOutcome:
         once, x_once = objective.optimum(settings.weights)
         twice, x_twice = objective._replace(regularizer=task.regularizer(2 * strength)).optimum(settings.weights)
         distances = OptimumDistances(x_once, x_twice)
-        values = {"optimum": once["objective"], TWICE: twice["objective"] - float(objective.regularizer.value(x_twice))}
+        with jax.enable_x64(True):
+            psi = float(objective.regularizer.value(x_twice))
+        values = {"optimum": once["objective"], TWICE: twice["objective"] - psi}
         for (name, value), x in zip(values.items(), (x_once, x_twice), strict=True):
             measured = measure_point(task.problem, [*task.metrics, distances], x)
             gap = value - once["objective"]
