@@ -62,7 +62,7 @@ def test_verdicts_by_hand():
     assert "9 (FedMiD), 3 (FedMiD-half), 1 (FedDualAvg)" in share.measured
     assert "75% is psi counted twice" in share.measured
     settings = load("fedmid-lasso-1")
-    (curse,) = what_remains(settings, found)  # pyright: ignore[reportArgumentType]
+    (curse,) = what_remains(settings, found)  # pyright: ignore
     assert curse.outcome == "holds"  # 0.99 against 0.90 and 0.97; FedMiD counts psi twice
     (curse,) = what_remains(settings, found | {"FedMiD-OSP": tuned(0.9, 0.8, 4.0, 0.985)})  # pyright: ignore
     assert curse.outcome == "does not hold"

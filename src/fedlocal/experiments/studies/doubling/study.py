@@ -5,6 +5,7 @@ as it does; FedDualAvg counts psi once and averages dual points. So FedMiD again
 and the variants against FedDualAvg is what remains, the "curse of primal averaging".
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -79,7 +80,7 @@ def run_study(settings: DoublingSettings, store: Store) -> StudyOutcome:
     )
 
 
-def verdicts(methods: dict[str, TunedMethod]) -> list[Verdict]:
+def verdicts(methods: Mapping[str, TunedMethod]) -> list[Verdict]:
     """Judge what doubling does, for the pairs of step sizes with the smallest F + psi."""
     late = {name: method.late for name, method in methods.items()}
     box, halves = late[BOX], [name for name in methods if name not in (BOX, DUAL)]
@@ -115,7 +116,7 @@ def verdicts(methods: dict[str, TunedMethod]) -> list[Verdict]:
     ]
 
 
-def what_remains(settings: DoublingSettings, methods: dict[str, TunedMethod]) -> list[Verdict]:
+def what_remains(settings: DoublingSettings, methods: Mapping[str, TunedMethod]) -> list[Verdict]:
     """Judge the curse of primal averaging among methods that count psi once, by the text's score."""
     score, sign = settings.score.metric, 1 if settings.score.largest else -1
     late = {name: float(method.late[score]) for name, method in methods.items()}
@@ -135,5 +136,5 @@ def _flat(x: Params) -> np.ndarray:
     return np.asarray(ravel_pytree(x)[0], np.float64)
 
 
-def _draw(settings: DoublingSettings, methods: dict[str, TunedMethod], levels: Any, target: Any) -> None:
+def _draw(settings: DoublingSettings, methods: Mapping[str, TunedMethod], levels: Any, target: Any) -> None:
     tuning.draw_curves(settings, methods, target, references=levels)
