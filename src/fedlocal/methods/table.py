@@ -99,7 +99,7 @@ ROWS = (
     MethodRow("fed_dual_avg_osp", "FedDualAvg-OSP", _composite(FedDualAvg, False), "#7fb685", "P", composite=True),
     MethodRow("fed_mid", "FedMiD", _composite(FedMiD), "#c8553d", "s", largest_step=1 / 4, composite=True),
     MethodRow("fed_mid_osp", "FedMiD-OSP", _composite(FedMiD, False), "#e9b44c", "D", composite=True),
-    MethodRow("fed_mid_half", "FedMiD-half", _fed_mid(0.5), "#8a5a44", "v", composite=True),
+    MethodRow("fed_mid_half", "FedMiD-half", _fed_mid(0.5), "#7d5ba6", "v", composite=True),
     MethodRow("fed_mid_ocp", "FedMiD-OCP", _fed_mid(1.0), "#3d5a80", "^", composite=True),
     MethodRow("subgradient_fed_avg", "SubgradientFedAvg", _subgradient, "#7d5ba6", "X", composite=True),
     MethodRow("minibatch_ac_sgd", "MB-AC-SGD", _minibatch_ac_sgd, "#3d5a80", "^", accelerated=True),

@@ -230,3 +230,18 @@ def test_with_a_curved_constraint_it_goes_back_and_forth_even_with_one_client():
     # with a product of step sizes that suits the radius and not only L it ends at x*
     points = boxed(optima, transcripts.l2_ball(1.0, mask), [1.0, 0.0], 1, 0.05 / SMALL)
     np.testing.assert_allclose(points[-1], [0.0, 1.0], atol=1e-5)
+
+
+def test_with_a_constraint_and_noise_more_clients_do_not_help():
+    """x <= 0, all clients at c = 1/10, noise N(0, 1): at x* = 0 only the clients that the noise drives inwards move."""
+    c, M, eta, rounds, rng = 0.1, 1000, 0.25, 4000, np.random.default_rng(0)
+    x, visited = 0.0, []
+    for _ in range(rounds):
+        clients = np.minimum(x - SMALL * (x - c + rng.standard_normal(M)), 0.0)
+        x = min(x + eta / SMALL * (clients.mean() - x), 0.0)
+        visited.append(x)
+    error = (np.mean(visited) - c) ** 2 / 2 - c**2 / 2
+    setting = Setting(M, rounds, 1)
+    text = composite_small_step_bound(Constants(1.0, 1.0, 1e-3), setting, step_size=eta)  # it starts at x*
+    assert text.applies
+    assert error > 3 * text.value

@@ -137,4 +137,6 @@ def _flat(x: Params) -> np.ndarray:
 
 
 def _draw(settings: DoublingSettings, methods: Mapping[str, TunedMethod], levels: Any, target: Any) -> None:
-    tuning.draw_curves(settings, methods, target, references=levels)
+    """Draw the curves; a level of zero has no place on a logarithmic axis."""
+    shown = {name: {k: v for k, v in values.items() if v > 1e-9} for name, values in levels.items()}
+    tuning.draw_curves(settings, methods, target, references=shown)
