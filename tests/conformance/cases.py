@@ -113,6 +113,14 @@ CASES: dict[str, Case] = {
 }
 for _name, (_psi, _make) in PSIS.items():
     CASES |= _composite(_name, _psi, _make)
+for _name, _share in {"l1": 0.3, "l2_ball": 0.3, "squared_l2": 0.3, "l1_ocp": 1.0, "l2_ball_ocp": 1.0}.items():
+    _psi, _make = PSIS[_name.removesuffix("_ocp")]
+    CASES[f"fed_mid_shared_{_name}"] = Case(
+        fl.methods.FedMiD(ETA, SERVER_ETA, _psi, client_share=_share),
+        lambda x0, rounds, mask, make=_make, share=_share: transcripts.fed_mid_shared(
+            x0, rounds, ETA, SERVER_ETA, make(mask), share
+        ),
+    )
 CASES |= _composite(
     "entropy_l1",
     fl.regularizers.L1(0.3),

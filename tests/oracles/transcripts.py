@@ -524,6 +524,30 @@ def fed_dual_avg(
     return solutions
 
 
+def fed_mid_shared(
+    x0: Vector, rounds: Rounds, client_step_size: float, server_step_size: float, psi: Psi, share: float
+) -> list[Vector]:
+    """Not in the text: alg:fedmid where clients take share psi for psi and the server (1 - share) psi; 0 psi is no psi."""
+    x = x0
+    solutions = []
+    for clients in rounds:
+        average = np.zeros_like(x)
+        length = 0.0
+        for weight, grads in clients:
+            x_m = x
+            for gradient in grads:
+                x_m = x_m - client_step_size * gradient(x_m)
+                if share > 0:
+                    x_m = psi.prox(x_m, share * client_step_size)
+            average += weight * x_m
+            length += weight * client_step_size * len(grads)
+        x = x + server_step_size * (average - x)
+        if share < 1:
+            x = psi.prox(x, (1 - share) * server_step_size * length)
+        solutions.append(x)
+    return solutions
+
+
 def fed_mid_bregman(
     x0: Vector,
     rounds: Rounds,

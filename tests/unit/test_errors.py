@@ -125,6 +125,14 @@ METHODS: dict[str, tuple[Call, tuple[str, ...]]] = {
         lambda: M.FedMiD(0.1, 1.0, 0.3),
         ("FedMiD", "regularizer must be a Regularizer", "0.3"),
     ),
+    "client_share_above_one": (
+        lambda: M.FedMiD(0.1, 1.0, R.L1(0.1), client_share=1.5),
+        ("FedMiD", "client_share must be >= 0 and <= 1", "1.5"),
+    ),
+    "client_share_without_prox_on_clients": (
+        lambda: M.FedMiD(0.1, 1.0, R.L1(0.1), prox_on_clients=False, client_share=0.5),
+        ("FedMiD", "client_share must be None or 0 with prox_on_clients=False", "0.5"),
+    ),
     "regularizer_is_a_number_in_subgradient_fed_avg": (
         lambda: M.SubgradientFedAvg(0.1, 0.3),
         ("SubgradientFedAvg", "regularizer must be a Regularizer", "0.3"),

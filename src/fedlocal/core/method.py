@@ -14,7 +14,8 @@ class Proximal(NamedTuple):
 
     Dual (averaging): the gradient is taken at prox(query'S, walked), where walked, the last part of the server's state, grows
     by `step` in each local step and by server_step times the clients' mean in a round. Otherwise (mirror descent): prox(., step)
-    after each local step, and prox(., server_step times the mean length walked) after the server's.
+    after each local step, and prox(., server_step times the mean length walked) after the server's, that of server_psi, which
+    is psi if it is None.
     """
 
     psi: Separable
@@ -22,6 +23,7 @@ class Proximal(NamedTuple):
     server_step: Scalar
     dual: bool
     on_clients: bool
+    server_psi: Separable | None = None
 
 
 class Affine(NamedTuple):

@@ -91,6 +91,14 @@ class Regularizer(eqx.Module):
         """Return psi without a term l2/2 ||.||^2 that has a strength of its own: its norm, where it has one."""
         return self
 
+    def is_constraint(self) -> bool:
+        """Return True if psi is 0 or inf everywhere, so that psi counted twice is psi."""
+        return False
+
+    def is_finite(self) -> bool:
+        """Return True if psi is finite everywhere: its class does not define `array_violation`."""
+        return type(self).array_violation is Regularizer.array_violation
+
     def largest_norm(self, shape: tuple[int, ...]) -> float:
         """Return at least the Euclidean norm of every array of this shape that a constraint allows; inf if it is not bounded."""
         return float(np.inf)
@@ -163,6 +171,9 @@ class Zero(Regularizer):
 
     def separable(self) -> Separable:
         return Separable()
+
+    def is_constraint(self) -> bool:
+        return True
 
     def is_smooth(self) -> bool:
         return True

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from fedlocal.core import Affine, GradFn, NoMemory, Params, Round, Scalar
+from fedlocal.core import Affine, GradFn, NoMemory, Params, Round, Scalar, Zero
 from fedlocal.methods.mirror_method import MirrorMethod
 
 
@@ -59,7 +59,8 @@ class FedDualAvg(MirrorMethod[DualState, DualState, DualState, NoMemory]):
         return self.mirror_map.conjugate_grad(server.y, self.regularizer, server.walked)
 
     def primal(self, client: DualState) -> Params:
-        return self.mirror_map.conjugate_grad(client.y, self.client_regularizer, client.walked)
+        psi = self.regularizer if self.prox_on_clients else Zero()
+        return self.mirror_map.conjugate_grad(client.y, psi, client.walked)
 
     def affine(self, local_steps: int) -> Affine | None:
         return self.proximal_affine(dual=True)

@@ -1,6 +1,6 @@
 """MirrorMethod: what the methods with a regulariser and a mirror map have in common."""
 
-from fedlocal.core import Affine, LocalMethod, MirrorMap, Params, Proximal, Regularizer, Scalar, static
+from fedlocal.core import Affine, LocalMethod, MirrorMap, Params, Proximal, Regularizer, Scalar, Separable, static
 from fedlocal.core.method import Client, Memory, Message, Server
 from fedlocal.core.schedule import checked_step_size
 from fedlocal.mirrors import Euclidean
@@ -32,19 +32,23 @@ class MirrorMethod(LocalMethod[Server, Client, Message, Memory]):
         self.mirror_map = checks.instance(owner, "mirror_map", mirror_map, MirrorMap)
         self.prox_on_clients = bool(prox_on_clients)
 
-    @property
-    def client_regularizer(self) -> Regularizer:
-        """The psi of the clients' steps."""
-        return self.regularizer if self.prox_on_clients else Zero()
-
     def check_start(self, x0: Params) -> None:
         self.mirror_map.check(x0)
 
-    def proximal_affine(self, dual: bool) -> Affine | None:
-        """The affine form for the Euclidean h and a separable psi; `dual` if clients and server add up dual points."""
+    def proximal_affine(self, dual: bool, shares: tuple[float, float] | None = None) -> Affine | None:
+        """The affine form for the Euclidean h and a separable psi; `dual` if clients and server add up dual points, `shares` if
+        clients and server apply parts of psi."""
         psi = self.regularizer.separable()
         if psi is None or type(self.mirror_map) is not Euclidean:
             return None
         eta, server = self.client_step_size, float(self.server_step_size)  # in float64, whatever it was given in
         proximal = Proximal(psi, eta, server, dual, self.prox_on_clients)
+        if shares is not None:
+            client_psi, server_psi = (_part(psi, share) for share in shares)
+            proximal = Proximal(client_psi, eta, server, dual, shares[0] > 0, server_psi)
         return Affine([1], [[1]], [eta], start=[[1]], keep=[[1 - server]], take=[[server]], proximal=proximal)
+
+
+def _part(psi: Separable, share: float) -> Separable:
+    """share times psi; nothing for a share of zero, also of a constraint."""
+    return psi._replace(l1=share * psi.l1, l2=share * psi.l2) if share > 0 else Separable()

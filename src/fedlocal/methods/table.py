@@ -67,6 +67,10 @@ def _composite(method: type[MirrorMethod], prox_on_clients: bool = True) -> Make
     return lambda n: method(n.step_size, n.server_step_size, n.regularizer, prox_on_clients=prox_on_clients)
 
 
+def _fed_mid(client_share: float) -> Make:
+    return lambda n: FedMiD(n.step_size, n.server_step_size, n.regularizer, client_share=client_share)
+
+
 def _fed_prox(n: MethodArguments) -> LocalMethod:
     if n.proximity is None:
         raise ValueError("FedProx: proximity has no default; give MethodArguments(..., proximity=mu)")
@@ -86,7 +90,7 @@ def _fista(n: MethodArguments) -> LocalMethod:
 
 
 # largest steps: thm:fedavg:2o:ub and 3o:ub; fedaci:full; fedacii:a1:full and a2; thm:1 and thm:2 for FedDualAvg, and as for
-# it for FedMiD, whose only theorem, small_lr, is about the limit of small steps
+# it for FedMiD, for which no theorem limits the step size (`fed_mid_constraint_bound`)
 ROWS = (
     MethodRow("fed_avg", "FedAvg", lambda n: FedAvg(n.step_size, n.server_step_size), "#c8553d", "s", 1 / 4),
     MethodRow("fed_ac_one", "FedAc-I", _fed_ac("one"), "#0b6e4f", largest_step=1.0, accelerated=True),
@@ -96,6 +100,8 @@ ROWS = (
     MethodRow("fed_dual_avg_osp", "FedDualAvg-OSP", _composite(FedDualAvg, False), "#7fb685", "P", composite=True),
     MethodRow("fed_mid", "FedMiD", _composite(FedMiD), "#c8553d", "s", largest_step=1 / 4, composite=True),
     MethodRow("fed_mid_osp", "FedMiD-OSP", _composite(FedMiD, False), "#e9b44c", "D", composite=True),
+    MethodRow("fed_mid_half", "FedMiD-half", _fed_mid(0.5), "#7d5ba6", "v", composite=True),
+    MethodRow("fed_mid_ocp", "FedMiD-OCP", _fed_mid(1.0), "#3d5a80", "^", composite=True),
     MethodRow("subgradient_fed_avg", "SubgradientFedAvg", _subgradient, "#7d5ba6", "X", composite=True),
     MethodRow("minibatch_ac_sgd", "MB-AC-SGD", _minibatch_ac_sgd, "#3d5a80", "^", accelerated=True),
     MethodRow("minibatch_sgd", "MB-SGD", lambda n: MinibatchSGD(n.step_size), "#98c1d9", "v"),

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Params
+from fedlocal.core.types import Weights
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.metrics.base import Evaluation, Metric
 from fedlocal.problems.data_problem import DataProblem
+from fedlocal.problems.smooth_part import client_weights
 from fedlocal.util import checks
 
 
@@ -29,24 +31,28 @@ class Suboptimality(Metric):
 
 
 class Loss(Metric):
-    """The loss of the same parameters on other data; clients have equal weights.
+    """The loss of the same parameters on other data.
 
     Args:
         other: data, e.g. for validation, on which the problem of the run is taken; or another problem.
         name: of the column.
+        weights: how the clients of `other` count: "uniform", "examples", or a number for each.
     """
 
-    def __init__(self, other: FederatedData | AbstractProblem, name: str = "validation_loss"):
+    def __init__(
+        self, other: FederatedData | AbstractProblem, name: str = "validation_loss", weights: Weights = "uniform"
+    ):
         if not isinstance(other, (FederatedData, AbstractProblem)):
             raise TypeError(f"Loss: other must be FederatedData or a problem, got {type(other).__name__}")
         self.other, self.name = other, name
+        self.weights: Weights = weights
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
         return self.measure_many([evaluation])[0]
 
     def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
         problem = problem_on("Loss", self.other, evaluations[0].problem)
-        weights = np.full(problem.num_clients, 1 / problem.num_clients)
+        weights = client_weights("Loss", problem, self.weights)
         losses = losses_in_float64(problem, stacked_points(evaluations), problem.loss_weights(weights))
         return [{self.name: float(loss)} for loss in losses]
 

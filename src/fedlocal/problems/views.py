@@ -63,13 +63,13 @@ class Augmented(AbstractProblem):
         return jax.tree.map(lambda g, a, c: g + self.strength * (a - c), g, x, self.center)
 
 
-def augmented(problem: AbstractProblem, strength: Scalar, center: Params) -> Augmented:
+def augmented(problem: AbstractProblem, strength: Scalar, center: Params | None = None) -> Augmented:
     r"""F(x) + strength / 2 ||x - center||^2: makes a convex F strongly convex, so that FedAc applies.
 
     Args:
         problem: F.
         strength: above 0.
-        center: a pytree like the parameters; also the starting point.
+        center: a pytree like the parameters; also the starting point. None: the problem's own.
 
     Reference: dissertation, eq. aug (FedAc for general convex objectives). Differs from it: nothing.
 
@@ -78,6 +78,8 @@ def augmented(problem: AbstractProblem, strength: Scalar, center: Params) -> Aug
     >>> float(problem.full_gradient(jnp.array(2.0), 0))
     6.0
     """
+    if center is None:
+        center = problem.init(jax.random.key(0))
     if jax.tree.leaves(center) == []:
         raise ValueError("augmented: center must have the structure of the parameters, got an empty one")
     strength = checks.number("augmented", "strength", strength, above=0)

@@ -22,6 +22,9 @@ class Constraint(Regularizer):
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         return gauges.unit_ball(self.array_gauge(y))
 
+    def is_constraint(self) -> bool:
+        return True
+
     def _scale(self, x: jax.Array) -> Scalar:
         """What rounding of the violation is relative to."""
         return jnp.max(jnp.abs(x))

@@ -46,6 +46,12 @@ class Blocks(Regularizer):
     def array_conjugate(self, y: jax.Array) -> jax.Array:
         raise self._not_an_array()
 
+    def is_constraint(self) -> bool:
+        return all(psi.is_constraint() for psi in self.blocks.values())
+
+    def is_finite(self) -> bool:
+        return all(psi.is_finite() for psi in self.blocks.values())
+
     def _not_an_array(self) -> TypeError:
         return TypeError(f"Blocks: acts on parameters with named parts {list(self.blocks)}, got a single array")
 

@@ -57,6 +57,7 @@ from fedlocal.theory.bounds.fed_avg_stability import (
     fourth_order_discrepancy_bound,
     shadow_bound,
 )
+from fedlocal.theory.bounds.fed_mid import fed_mid_constraint_bound, fed_mid_osp_bound
 from fedlocal.theory.bounds.lower import fed_avg_lower_bound, lower_bound_curvature
 from fedlocal.theory.bounds.minibatch import best_of_two, minibatch_sgd_bound, single_client_sgd_bound
 from fedlocal.theory.bounds.rate_tables import rates, rounds_for_linear_speedup
@@ -109,6 +110,8 @@ __all__ = [
     "fed_dual_avg_perturbed_bound",
     "fed_dual_avg_quadratic_bound",
     "fed_dual_avg_quadratic_discrepancy_bound",
+    "fed_mid_constraint_bound",
+    "fed_mid_osp_bound",
     "fourth_order_discrepancy_bound",
     "iterate_bias_lower_bound",
     "iterate_bias_upper_bound",

@@ -246,6 +246,46 @@ def test_the_full_fed_mid_is_sequential_only_for_constraints():
     assert both(L1) > 1e-2
 
 
+def test_fed_mid_whose_clients_have_no_share_of_psi_is_the_only_server_proximal_variant():
+    for psi in (L1, fl.regularizers.L2Ball(0.2)):
+        osp = fl.methods.FedMiD(ETA, 0.7, psi, prox_on_clients=False)
+        assert closeness(final(fl.methods.FedMiD(ETA, 0.7, psi, client_share=0.0)), final(osp)) < 1e-12
+
+
+def test_fed_mid_with_a_share_is_the_box_for_constraints_only():
+    for share in (0.2, 0.5):
+        ball = fl.regularizers.L2Ball(0.2)
+        box, shared = fl.methods.FedMiD(ETA, 1.3, ball), fl.methods.FedMiD(ETA, 1.3, ball, client_share=share)
+        assert closeness(final(box), final(shared)) < 1e-12
+        assert (
+            closeness(
+                final(fl.methods.FedMiD(ETA, 1.3, L1)), final(fl.methods.FedMiD(ETA, 1.3, L1, client_share=share))
+            )
+            > 1e-2
+        )
+
+
+@pytest.mark.parametrize("psi", [fl.regularizers.L1(0.3), fl.regularizers.SquaredL2(0.6), fl.regularizers.L2Norm(0.4)])
+def test_fed_mid_tends_to_the_minimiser_of_f_plus_two_psi_and_with_a_share_to_that_of_f_plus_psi(psi: fl.Regularizer):
+    """Small steps, clients that differ. The distance falls with the step sizes, towards the one minimiser and not the other."""
+    problem = fl.problems.quadratics([[[2.0, 0.3], [0.3, 1.0]], [[1.0, -0.2], [-0.2, 0.5]]], [[1.0, -0.4], [2.0, 0.5]])
+    double = type(psi)(2 * psi.strength)
+    once, twice = (fl.solvers.centralized(problem, p, x0=np.zeros(2), tolerance=1e-10).x for p in (psi, double))
+
+    def end(eta: float, **given: Any) -> Any:
+        method = fl.methods.FedMiD(eta, 2.0, psi, **given)
+        return fl.simulate(problem, method, rounds=1200, local_steps=4, x0=np.zeros(2), eval_every=1200).x
+
+    def distances(eta: float, to: Any, **given: Any) -> float:
+        return float(np.linalg.norm(end(eta, **given) - to))
+
+    for given, near, far in ({}, twice, once), *(({"client_share": s}, once, twice) for s in (0.0, 0.5, 1.0)):
+        large, small = (distances(eta, near, **given) for eta in (0.02, 0.005))
+        assert small < 0.02
+        assert small <= 0.3 * large + 1e-9, given  # like eta
+        assert distances(0.005, far, **given) > 0.1
+
+
 def test_augmented_adds_the_pull_to_the_center():
     problem, x0 = federation(), start(False)
     augmented = fl.problems.augmented(problem, strength=0.5, center=x0)

@@ -119,6 +119,17 @@ def test_psi_without_its_strong_convexity_is_convex():
         assert (center[0] <= (ends[0] + ends[1]) / 2 + 1e-12).all(), name
 
 
+def test_constraints_are_zero_where_they_allow_and_what_is_finite_allows_everything():
+    """Projections do not depend on the step size; what is neither is for users."""
+    allowed, anywhere = proxes(points(), 1.0), {name: fit(psi, points(size=100.0)) for name, psi in TABLE.items()}
+    inside, everywhere = array_values(TABLE, allowed), array_values(TABLE, anywhere)
+    larger = proxes(points(), 5.0)
+    for name, psi in TABLE.items():
+        same = np.allclose(larger[name], allowed[name], rtol=1e-9, atol=1e-12)
+        assert psi.is_constraint() == (bool(np.all(inside[name] == 0)) and same), name
+        assert psi.is_finite() == bool(np.isfinite(everywhere[name]).all()), name
+
+
 def test_no_allowed_point_is_longer_than_the_largest_norm():
     for name, moved in proxes(points(size=100.0), 1e-3).items():
         longest, psi = max(np.linalg.norm(x) for x in moved), TABLE[name]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fedlocal.experiments.runner.settings import StudySettings
 from fedlocal.experiments.studies.curse.settings import CurseSettings
 from fedlocal.experiments.studies.discrepancy.settings import DiscrepancySettings
+from fedlocal.experiments.studies.doubling.settings import DoublingSettings
 from fedlocal.experiments.studies.femnist.settings import FemnistSettings
 from fedlocal.experiments.studies.fmri.settings import FmriSettings
 from fedlocal.experiments.studies.instability.settings import InstabilitySettings
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 KINDS: dict[str, type[StudySettings]] = {
     "curse": CurseSettings,
     "discrepancy": DiscrepancySettings,
+    "doubling": DoublingSettings,
     "femnist": FemnistSettings,
     "fmri": FmriSettings,
     "instability": InstabilitySettings,

@@ -144,7 +144,7 @@ def _local(forms: Sequence[Affine], l2: float, steps: int, kind: int, frozen: bo
 def _idle_steps(forms: Sequence[Affine], l2: float, steps: int) -> list[np.ndarray]:
     """Decay and shrinkage of 0..K steps of mirror descent without gradient, (K + 1, L), and the bounds, (2, L)."""
     decays, shrinks, bounds = [], [], []
-    for step, _, psi in map(_proximal, forms):
+    for step, _, psi, _ in map(_proximal, forms):
         step, l1, ridge = float(step), float(psi.l1), float(psi.l2)
         powers = ((1 - step * l2) / (1 + step * ridge)) ** np.arange(steps + 1)
         decays.append(powers)
@@ -154,7 +154,7 @@ def _idle_steps(forms: Sequence[Affine], l2: float, steps: int) -> list[np.ndarr
 
 
 def _server(forms: Sequence[Affine]) -> dict[str, np.ndarray]:
-    steps, server_steps, psis = zip(*map(_proximal, forms), strict=True)
+    steps, server_steps, _, psis = zip(*map(_proximal, forms), strict=True)
     return {
         **{name: _lanes([getattr(form, name) for form in forms]) for name in ("start", "keep", "take")},
         "step": _lanes([[step] for step in steps]),
@@ -164,8 +164,9 @@ def _server(forms: Sequence[Affine]) -> dict[str, np.ndarray]:
     }
 
 
-def _proximal(form: Affine) -> tuple[Any, Any, Separable]:
-    """The step sizes of clients and server by which psi is weighed, and psi; all zero where there is none."""
-    if form.proximal is None:
-        return 0.0, 0.0, Separable()
-    return form.proximal.step, form.proximal.server_step, form.proximal.psi
+def _proximal(form: Affine) -> tuple[Any, Any, Separable, Separable]:
+    """The step sizes of clients and server by which psi is weighed, psi, and psi of the server; all zero where there is none."""
+    found = form.proximal
+    if found is None:
+        return 0.0, 0.0, Separable(), Separable()
+    return found.step, found.server_step, found.psi, found.psi if found.server_psi is None else found.server_psi

@@ -13,7 +13,8 @@ import pandas as pd
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Regularizer
 from fedlocal.core.types import Weights
-from fedlocal.problems import MLP
+from fedlocal.metrics import Loss
+from fedlocal.problems import MLP, augmented
 from fedlocal.problems.smooth_part import client_weights
 from fedlocal.simulation.result import DivergenceWarning
 from fedlocal.simulation.sweeps.grid_run import sweep
@@ -30,6 +31,7 @@ MOST_STEPS = 256  # default limit of local steps in a round
 PILOTS = 3  # how many of the best methods a pilot runs
 PILOT_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the advised step size
 CURVE_POINTS = 30
+ORIGINAL = "original_loss"  # the column of F where a method runs on the l2-augmented objective
 MOST_NOISE = 0.9  # fraction of the noise that the local model must hold for high confidence
 CLEAR = 2.0  # predictions within this factor of each other count as equal
 
@@ -39,6 +41,9 @@ class Advice:
     """The recommended methods with their parameters, predictions and bounds, and how reliable they are."""
 
     choices: Sequence[Choice] = field(repr=False)  # one per method, best first
+    problem: AbstractProblem = field(
+        repr=False
+    )  # what the best method runs on: the given problem, or the l2-augmented one
     options: dict[str, Any]  # keyword arguments of `fl.simulate` for the best method
     estimate: Estimate = field(repr=False)
     model: LocalModel | None = field(repr=False)
@@ -52,7 +57,7 @@ class Advice:
 
     @property
     def method(self) -> LocalMethod:
-        """The best method: `fl.simulate(problem, advice.method, **advice.options)` runs it."""
+        """The best method: `fl.simulate(advice.problem, advice.method, **advice.options)` runs it."""
         return self.best.method
 
     def table(self) -> pd.DataFrame:
@@ -62,6 +67,7 @@ class Advice:
                 "method": choice.family.name,
                 "local_steps": choice.parameters.local_steps,
                 "step_size": choice.parameters.step_size,
+                "regularization": choice.regularization or None,
                 "predicted_error": choice.predicted,
                 "measured_error": choice.measured,
                 "best_bound": choice.bound and choice.bound.value,
@@ -74,9 +80,21 @@ class Advice:
 
     def code(self) -> str:
         """Return Python code that runs the best choice, given `problem` (and `regularizer`)."""
-        options = ", ".join(f"{name}={'x0' if name == 'x0' else repr(value)}" for name, value in self.options.items())
+        given = {name: repr(value) for name, value in self.options.items()}
+        lines, name = [], "problem"
+        if "x0" in given:
+            given["x0"] = "x0"
+        if self.best.regularization:
+            center = ", x0" if "x0" in given else ""
+            lines, name = (
+                [f"augmented = fl.problems.augmented(problem, {self.best.regularization:.6g}{center})"],
+                "augmented",
+            )
+            weights = f", weights={given['weights']}" if "weights" in given else ""
+            given["metrics"] = f"[fl.metrics.Loss(problem, {ORIGINAL!r}{weights})]"
         built = self.best.family.code.format(**vars(self.best.parameters))
-        return f"method = {built}\nresult = fl.simulate(problem, method, {options})"
+        options = ", ".join(f"{option}={value}" for option, value in given.items())
+        return "\n".join([*lines, f"method = {built}", f"result = fl.simulate({name}, method, {options})"])
 
     def curves(self) -> pd.DataFrame:
         """Return the predicted error of each choice after 1, 2, ... rounds: columns method, round, predicted_error."""
@@ -113,7 +131,8 @@ class Advice:
     def _predicted(self, choice: Choice, rounds: Sequence[int] | np.ndarray) -> list[float]:
         assert self.model is not None
         methods, steps = [affine_method(choice.family, choice.parameters)], choice.parameters.local_steps
-        return [float(self.model.predict(methods, int(r), steps, self.participation)[0]) for r in rounds]
+        lam = choice.regularization
+        return [float(self.model.predict(methods, int(r), steps, self.participation, lam)[0]) for r in rounds]
 
     def __repr__(self) -> str:
         best = self.best.parameters
@@ -152,7 +171,8 @@ def advise(
     error of every method is predicted on the local model of the problem at its optimum (`theory/advice/local_model.py`), for
     step sizes from 1e-5/L to 4/L and 1, 2, 4, ... local steps. Methods are ranked by the predicted error. Beside it stands the
     smallest bound of a theorem: it holds in the worst case, for the theorem's own step size and output, uses certified constants
-    alone, and is often orders of magnitude above the prediction.
+    alone, and is often orders of magnitude above the prediction. Methods that need strong convexity run on F + lambda/2
+    ||x - x0||^2 if F is not known to have it; lambda is chosen like the step size, and errors are those of F.
 
     Args:
         problem: the losses of the clients.
@@ -205,15 +225,26 @@ def advise(
     chosen = {"clients_per_round": participation and clients, "weights": weighted, "seed": seed or None, "x0": x0}
     options |= {name: value for name, value in chosen.items() if value is not None}
     if pilot:
-        tried = [_pilot(problem, choice, search, {**options, "progress": progress}) for choice in choices[:PILOTS]]
+        given = {**options, "progress": progress}
+        tried = [_pilot(problem, start, choice, search, given) for choice in choices[:PILOTS]]
         choices = sorted([*tried, *choices[PILOTS:]], key=lambda choice: choice.rank)
     best = choices[0]
     notes = [*found.warnings, *_notes(best, found, model, convex, regularizer)]
     options = {"rounds": rounds, "local_steps": best.parameters.local_steps, **options}
-    return Advice(choices, options, found, model, notes, _confidence(choices, found, model), participation)
+    if best.regularization:
+        options["metrics"] = [Loss(problem, ORIGINAL, weights)]
+    confidence = _confidence(choices, found, model)
+    return Advice(choices, _runs_on(problem, best, start), options, found, model, notes, confidence, participation)
 
 
-def _pilot(problem: AbstractProblem, choice: Choice, search: ParameterSearch, options: dict[str, Any]) -> Choice:
+def _runs_on(problem: AbstractProblem, choice: Choice, start: Params) -> AbstractProblem:
+    """Return the problem, or the l2-augmented one if the choice runs on that."""
+    return augmented(problem, choice.regularization, start) if choice.regularization else problem
+
+
+def _pilot(
+    problem: AbstractProblem, start: Params, choice: Choice, search: ParameterSearch, options: dict[str, Any]
+) -> Choice:
     """Run a choice with several step sizes; return it with the best of them and its measured error."""
     parameters = choice.parameters
     step_sizes = [factor * parameters.step_size for factor in PILOT_FACTORS]
@@ -222,15 +253,17 @@ def _pilot(problem: AbstractProblem, choice: Choice, search: ParameterSearch, op
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # large step sizes may diverge
         outcome = sweep(
-            problem,
+            _runs_on(problem, choice, start),
             lambda step_size: choice.family.row.make(replace(parameters, step_size=step_size)),
             {"step_size": step_sizes},
             local_steps=parameters.local_steps,
             eval_every=options["rounds"],
+            metrics=[Loss(problem, ORIGINAL, options.get("weights", "uniform"))] if choice.regularization else [],
             **options,
         )
     ends = outcome.history.groupby("step_size").tail(1)
-    errors = dict(zip(ends["step_size"], ends["objective"] - search.found.optimum, strict=True))
+    column = ORIGINAL if choice.regularization else "objective"
+    errors = dict(zip(ends["step_size"], ends[column] - search.found.optimum, strict=True))
     finite = {float(size): float(error) for size, error in errors.items() if math.isfinite(error)}
     if not finite:
         return replace(choice, measured=math.inf)
@@ -276,10 +309,14 @@ def _notes(
     if convex and best.bound is None:
         name = best.family.name
         notes.append(f"no theorem with proven constants applies to {name} here, so nothing bounds its error")
+    elif best.predicted is None and best.bound is not None and best.bound.product:
+        product = f"small client step sizes whose product with the server's is {best.bound.step_size:.3g}"
+        notes.append(f"the bound of {best.family.name} is about {product}; the program takes 1/(4 L) and 1")
     if best.predicted is not None and not math.isfinite(best.predicted):
         notes.append("every step size that was looked at diverges on the local model; scale the data")
-    if best.family.accelerated and found.constants.strong_convexity == 0:
-        notes.append("mu is not known to be positive; strong_convexity is the one with the best prediction")
+    if best.regularization:
+        run_on = f"it runs on F + lambda/2 ||x - x0||^2 with lambda = {best.regularization:.3g}"
+        notes.append(f"F is not known to be strongly convex, as {best.family.name} needs: {run_on}; {ORIGINAL} is F")
     return notes
 
 

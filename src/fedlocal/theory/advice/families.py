@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
+from fedlocal.core import Regularizer, Zero
 from fedlocal.methods.table import METHODS, MethodRow
 from fedlocal.theory.bounds import fed_ac, fed_ac_convex, fed_avg
 from fedlocal.theory.bounds.bound import Bound, BoundFn, Constants, Setting, tightest
 from fedlocal.theory.bounds.composite import composite_small_step_bound, fed_dual_avg_bounded_gradient_bound
+from fedlocal.theory.bounds.fed_mid import fed_mid_constraint_bound, fed_mid_osp_bound
 from fedlocal.theory.bounds.minibatch import minibatch_sgd_bound
 
 
@@ -17,6 +20,7 @@ class Family:
     row: MethodRow  # of the table of methods
     code: str  # Python that builds it, with the parameters' names in braces
     bounds: tuple[tuple[BoundFn, float], ...] = ()  # theorems, and the largest step size times L that each allows
+    bound_of_psi: BoundFn | None = None  # one that takes the regulariser; its own step size is good
     predictable: bool = True  # True if the local model can predict its error
 
     @property
@@ -28,17 +32,32 @@ class Family:
         """True if it needs a modulus of strong convexity."""
         return self.row.accelerated
 
-    def best_bound(self, constants: Constants, setting: Setting) -> Bound | None:
-        """Return the smallest bound of the theorems that apply, each with its own step size; None if none applies."""
+    def best_bound(
+        self,
+        constants: Constants,
+        setting: Setting,
+        regularizer: Regularizer = Zero(),  # noqa: B008  (frozen)
+        augmented: bool = False,
+    ) -> Bound | None:
+        """Return the smallest bound of the theorems that apply, each with its own step size; None if none applies.
+
+        Only bounds that are about runs on F itself, or only those about runs on the l2-augmented objective.
+        """
         promised = []
-        for bound_fn, largest in self.bounds:
+        for bound_fn, largest in self._bounds(regularizer):
             try:
-                as_stated = bound_fn(constants, setting)
-                promised += [as_stated, tightest(bound_fn, constants, setting, largest / constants.smoothness)]
+                promised.append(bound_fn(constants, setting))
+                if largest is not None:
+                    promised.append(tightest(bound_fn, constants, setting, largest / constants.smoothness))
             except ValueError:  # the theorem needs a constant that is not known
                 continue
-        holding = [found for found in promised if found.applies and math.isfinite(found.value)]
+        about = (found for found in promised if (found.regularization is not None) == augmented)
+        holding = [found for found in about if found.applies and math.isfinite(found.value)]
         return min(holding, key=lambda found: found.value, default=None)
+
+    def _bounds(self, regularizer: Regularizer) -> list[tuple[BoundFn, float | None]]:
+        own = [] if self.bound_of_psi is None else [(partial(self.bound_of_psi, regularizer=regularizer), None)]
+        return [*self.bounds, *own]
 
 
 ARGUMENTS = "(step_size={step_size:.6g}, strong_convexity={strong_convexity:.6g}, local_steps={local_steps})"
@@ -85,8 +104,14 @@ COMPOSITE = (
     Family(
         METHODS["fed_mid"],
         "fl.methods.FedMiD(client_step_size={step_size:.6g}, regularizer=regularizer)",
-        ((composite_small_step_bound, 0.25),),
+        bound_of_psi=fed_mid_constraint_bound,
         predictable=False,  # psi acts on the clients and again on the server
+    ),
+    Family(
+        METHODS["fed_mid_osp"],
+        "fl.methods.FedMiD(client_step_size={step_size:.6g}, regularizer=regularizer, prox_on_clients=False)",
+        bound_of_psi=fed_mid_osp_bound,
+        predictable=False,  # clients walk in all coordinates
     ),
 )
 WITHOUT_THEORY = ("FedAvg", "MB-SGD")  # of SMOOTH, for problems that are not convex

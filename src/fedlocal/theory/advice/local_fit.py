@@ -205,7 +205,8 @@ def _noise(at: LocalCoordinates, batch_size: int | None, seed: int) -> np.ndarra
     rows, sizes, starts = None, problem.sizes(), problem.starts()
     if sizes is not None and starts is not None:
         rows = jnp.asarray(starts[clients, None] + rng.integers(0, sizes[clients, None], (DRAWS, batch_size)))
-    keys = jax.random.split(jax.random.key(seed), (DRAWS, batch_size))
+    random = rows is None or problem.random_losses
+    keys = jax.random.split(jax.random.key(seed), (DRAWS, batch_size)) if random else None
     x = at.params(at.z)
 
     def draw(each: Any) -> jax.Array:

@@ -11,7 +11,7 @@ The result is a prediction, not a bound; `fl.theory` has bounds for the worst ca
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -40,7 +40,12 @@ class LocalModel:
     noise_seen: float = 1.0  # the fraction of the noise's variance in these directions; below 1 in a Krylov space
 
     def predict(
-        self, methods: Sequence[LocalMethod], rounds: int, local_steps: int, participation: float | None = None
+        self,
+        methods: Sequence[LocalMethod],
+        rounds: int,
+        local_steps: int,
+        participation: float | None = None,
+        regularization: float = 0.0,
     ) -> np.ndarray:
         """Return the expected loss above the optimum after `rounds` rounds, one value per method; inf where it diverges.
 
@@ -49,23 +54,27 @@ class LocalModel:
             rounds: how often the clients communicate.
             local_steps: of a client in a round.
             participation: the fraction of the clients that take part in a round; None means all.
+            regularization: lambda, for runs on F + lambda/2 ||x - x0||^2; the loss is that of F.
         """
-        round_map = self._round_map(methods, local_steps)
+        curvature = self.curvature + regularization
+        offset = self.start * np.divide(regularization, curvature, out=np.zeros_like(curvature), where=curvature > 0)
+        start = self.start - offset  # from the optimum of what the methods run on
+        round_map = replace(self, curvature=curvature, start=start)._round_map(methods, local_steps)
         part = 1.0 if participation is None else participation
         left_out = self.spread * self.share * (1 / part - 1)
         apart = _outer(round_map.response) * left_out[:, None, None]
-        mean = np.ones(round_map.transition.shape[:-1]) * self.start[:, None]
+        mean = np.ones(round_map.transition.shape[:-1]) * start[:, None]
         variance = np.zeros_like(round_map.transition)
         with np.errstate(over="ignore", invalid="ignore"):
             for length in _spans(rounds):
-                moment = np.sum(round_map.query_moment * (_outer(mean) + variance), axis=(-2, -1))
+                moment = np.sum(round_map.query_moment * (_outer(mean + offset[:, None]) + variance), axis=(-2, -1))
                 noise = self.noise + moment @ self.uneven.T
                 for _ in range(FIXED_POINT_STEPS):  # a client's own scatter also moves it away from x*
                     noise = self.noise + (moment + noise * round_map.scatter) @ self.uneven.T
                 added = round_map.noise_covariance * (noise * self.share / part)[..., None, None] + apart
                 added = round_map.take[:, None] @ added @ round_map.take[:, None].mT
                 mean, variance = _repeat(length, round_map.transition, round_map.drift, added, mean, variance)
-            error = np.einsum("edv,ev->ed", mean, round_map.solution) ** 2
+            error = (np.einsum("edv,ev->ed", mean, round_map.solution) + offset) ** 2
             error = error + np.einsum("ev,edvw,ew->ed", round_map.solution, variance, round_map.solution)
             value = error @ self.curvature / 2
         return np.where(np.isfinite(value) & (value < HUGE), value, np.inf)

@@ -14,7 +14,7 @@ from fedlocal.theory.bounds.bound import Bound, Constants, Setting
 from fedlocal.theory.constants.estimation import Estimate
 
 STEP_SIZES = 36  # number of step sizes tried, from 1e-5/L to 4/L
-MODULI = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # times L: values tried for mu if F is not known to be strongly convex
+MODULI = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # times L: values tried for lambda if F is not known to be strongly convex
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Choice:
     predicted: float | None  # expected objective above the optimum, from the local model
     bound: Bound | None  # the smallest bound of a theorem, which has a step size of its own
     measured: float | None = None  # objective above the optimum in the pilot
+    regularization: float = 0.0  # lambda, if it runs on F + lambda/2 ||x - x0||^2
 
     @property
     def method(self) -> LocalMethod:
@@ -63,28 +64,46 @@ class ParameterSearch:
         return min((self._with(family, k) for k in steps), key=lambda choice: choice.rank)
 
     def _with(self, family: Family, local_steps: int) -> Choice:
-        bound = None  # for heterogeneous clients the theorems assume full participation
-        if self.constants is not None and (self.participation is None or self.constants.heterogeneity == 0):
-            bound = family.best_bound(self.constants, Setting(self.clients, self.rounds, local_steps))
+        bound, augmented = self._bound(family, local_steps), self._augmented(family)
+        moduli = self._moduli(family)
+        if augmented and bound is not None and bound.regularization is not None:
+            moduli = [bound.regularization, *moduli]
         if self.model is None or not family.predictable:
             step_size = 1 / (4 * self.found.local.smoothness)
-            if bound is not None and bound.step_size is not None:
+            if bound is not None and bound.step_size is not None and not bound.product:
                 step_size = bound.step_size
-            return Choice(family, self._parameters(step_size, local_steps, self._moduli(family)[0]), None, bound)
+            parameters = self._parameters(step_size, local_steps, moduli[0])
+            return Choice(family, parameters, None, bound, regularization=moduli[0] if augmented else 0.0)
         tried = [
             (value, self._parameters(step_size, local_steps, mu))
-            for mu in self._moduli(family)
+            for mu in moduli
             for step_size, value in self._predicted(family, local_steps, mu)
         ]
         value, parameters = min(tried, key=lambda each: each[0])
-        return Choice(family, parameters, float(value), bound)
+        used = float(parameters.strong_convexity) if augmented else 0.0
+        if bound is not None and bound.regularization is not None and bound.regularization != used:
+            bound = None  # it is about another lambda
+        return Choice(family, parameters, float(value), bound, regularization=used)
+
+    def _bound(self, family: Family, local_steps: int) -> Bound | None:
+        """Return the smallest bound about what the family runs on; for clients that differ the theorems let all take part."""
+        if self.constants is None or not (self.participation is None or self.constants.heterogeneity == 0):
+            return None
+        setting = Setting(self.clients, self.rounds, local_steps)
+        psi = Zero() if self.regularizer is None else self.regularizer
+        return family.best_bound(self.constants, setting, psi, augmented=self._augmented(family))
+
+    def _augmented(self, family: Family) -> bool:
+        """Return True if the family needs strong convexity and F is not known to have it: it runs on the augmented objective."""
+        return family.accelerated and self.found.constants.strong_convexity == 0
 
     def with_measurement(self, choice: Choice, step_size: float, measured: float) -> Choice:
         """Return the choice with another step size and the error measured for it."""
         parameters, predicted = replace(choice.parameters, step_size=step_size), choice.predicted
         if self.model is not None and predicted is not None:
-            methods = [affine_method(choice.family, parameters)]
-            predicted = float(self.model.predict(methods, self.rounds, parameters.local_steps, self.participation)[0])
+            methods, k = [affine_method(choice.family, parameters)], parameters.local_steps
+            found = self.model.predict(methods, self.rounds, k, self.participation, choice.regularization)
+            predicted = float(found[0])
         return replace(choice, parameters=parameters, predicted=predicted, measured=measured)
 
     def _predicted(self, family: Family, local_steps: int, mu: float) -> list[tuple[float, float]]:
@@ -94,7 +113,8 @@ class ParameterSearch:
         if family.accelerated:
             step_sizes = step_sizes[step_sizes * mu < 0.5]
         methods = [affine_method(family, self._parameters(float(s), local_steps, mu)) for s in step_sizes]
-        values = self.model.predict(methods, self.rounds, local_steps, self.participation)
+        strength = mu if self._augmented(family) else 0.0
+        values = self.model.predict(methods, self.rounds, local_steps, self.participation, strength)
         return list(zip(map(float, step_sizes), map(float, values), strict=True))
 
     def _parameters(self, step_size: float, local_steps: int, mu: float) -> MethodArguments:
@@ -102,10 +122,9 @@ class ParameterSearch:
         return MethodArguments(step_size, local_steps=local_steps, strong_convexity=mu, regularizer=psi)
 
     def _moduli(self, family: Family) -> list[float]:
-        """Return the values of mu to try: the problem's own, or several if none is known."""
-        mu = self.found.constants.strong_convexity
-        if mu > 0 or not family.accelerated:
-            return [mu]
+        """Return the values of mu to try: the problem's own, or several for the augmented objective."""
+        if not self._augmented(family):
+            return [self.found.constants.strong_convexity]
         return [factor * self.found.local.smoothness for factor in MODULI]
 
 

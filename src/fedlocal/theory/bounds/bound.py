@@ -120,6 +120,7 @@ class Bound:
     step_size: float | None  # the one the value holds for; None where the text only says that there is one
     conditions: Mapping[str, bool]  # what the theorem asks for, in words, and whether it holds
     regularization: float | None = None  # lambda of the l2-augmented objective, for general convex FedAc
+    product: bool = False  # step_size is that of the server times that of the clients, not that of the clients alone
 
     @property
     def value(self) -> float:

@@ -1,4 +1,4 @@
-"""What the theorems say about FedMiD and FedDualAvg on composite objectives Phi = F + psi.
+"""What the theorems say about FedDualAvg on composite objectives Phi = F + psi; `fed_mid.py` is about FedMiD.
 
 Letters in the bodies: L smoothness, sigma noise, zeta heterogeneity, G gradient bound, B = sqrt(D_h(x*, x0)), M clients,
 K local steps, R rounds, eta step size. Terms of the bounds: deterministic (what is left of the initial distance), statistical
@@ -20,7 +20,7 @@ SUBOPTIMALITY = "E Phi(x_hat) - Phi*"
 def composite_small_step_bound(
     constants: Constants, setting: Setting, step_size: float | None = None, form: Form = "full"
 ) -> Bound:
-    r"""FedDualAvg and FedMiD when clients hardly move: as good as R steps with batches of M K.
+    r"""FedDualAvg when clients hardly move: as good as R steps with batches of M K.
 
     With eta = server step size * client step size <= 1/(4 K L), and client step sizes small enough for this eta,
         E Phi(x_hat) - Phi* <= B^2 / (eta K R) + 3 eta sigma^2 / M,   x_hat = mean of the R server points after each round,
@@ -30,8 +30,10 @@ def composite_small_step_bound(
     Args:
         constants, setting, step_size, form: as for every bound (`fedlocal.theory.bounds`); step_size is this eta.
 
-    Reference: dissertation, theorem small_lr, simplified theorem thm:0. Differs from it: its proof takes the expectation of a
-    product for the product of expectations (Cauchy-Schwarz gives the same constants); norms as said above.
+    Reference: dissertation, theorem small_lr, simplified theorem thm:0. Differs from it: FedDualAvg alone. The text states thm:0
+    for FedMiD too, without a proof, and there it is false: see `fed_mid_constraint_bound`; for FedMiD-OSP it is the limit of
+    `fed_mid_osp_bound`. The proof takes the expectation of a product for the product of expectations (Cauchy-Schwarz gives
+    the same constants); norms as said above.
 
     >>> bound = composite_small_step_bound(Constants(1.0, 0.0, 2.0), Setting(clients=1, rounds=4, local_steps=5))
     >>> round(bound.value, 12), bound.step_size
@@ -53,7 +55,7 @@ def composite_small_step_bound(
         terms = {"deterministic": 4 * deterministic, "statistical": 4 * statistical}
     conditions = {"step_size <= 1/(4 K L)": eta is None or eta <= limit}
     measure = f"{SUBOPTIMALITY} for small enough client step sizes"
-    return Bound(label, "FedDualAvg, FedMiD", measure, terms, eta, conditions)
+    return Bound(label, DUAL, measure, terms, eta, conditions, product=True)
 
 
 def fed_dual_avg_bounded_gradient_bound(

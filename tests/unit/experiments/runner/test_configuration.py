@@ -10,7 +10,7 @@ from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 from fedlocal.experiments.studies.speedup.settings import SpeedupSettings
 
 over = pytest.mark.parametrize
-RECOVERY = [name for name in names() if isinstance(load(name), RecoverySettings)]
+RECOVERY = [name for name in names() if type(load(name)) is RecoverySettings]
 SPEEDUP = [name for name in names() if isinstance(load(name), SpeedupSettings)]
 
 

@@ -19,6 +19,8 @@ EXPECTED = {
     "FedDualAvg-OSP": fl.methods.FedDualAvg(0.1, 0.5, PSI, prox_on_clients=False),
     "FedMiD": fl.methods.FedMiD(0.1, 0.5, PSI),
     "FedMiD-OSP": fl.methods.FedMiD(0.1, 0.5, PSI, prox_on_clients=False),
+    "FedMiD-half": fl.methods.FedMiD(0.1, 0.5, PSI, client_share=0.5),
+    "FedMiD-OCP": fl.methods.FedMiD(0.1, 0.5, PSI, client_share=1.0),
     "SubgradientFedAvg": fl.methods.SubgradientFedAvg(0.1, PSI, 0.5),
     "AcceleratedProximalGradient": fl.methods.AcceleratedProximalGradient(0.1, PSI),
 }

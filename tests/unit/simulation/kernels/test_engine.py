@@ -48,6 +48,8 @@ METHODS: dict[str, fl.LocalMethod] = {
     **{f"fed_mid_{name}": FedMiD(0.3, 0.7, psi) for name, psi in PSIS.items()},
     "fed_dual_avg_osp": FedDualAvg(0.3, 0.7, PSIS["elastic_net"], prox_on_clients=False),
     "fed_mid_osp": FedMiD(0.3, 0.7, PSIS["elastic_net"], prox_on_clients=False),
+    "fed_mid_shared": FedMiD(0.3, 0.7, PSIS["elastic_net"], client_share=0.3),
+    "fed_mid_ocp": FedMiD(0.3, 1.3, PSIS["box"], client_share=1.0),
 }
 KINDS = ("fed_avg", "fed_ac_one", "fed_dual_avg_elastic_net", "fed_mid_elastic_net")  # what is compiled differently
 STORAGE = dict.fromkeys(KINDS, "sparse") | {"fed_ac_one": "dense"}
@@ -399,6 +401,9 @@ SWEEPS: dict[str, Callable[[int], fl.LocalMethod]] = {
     "fed_ac": lambda i: FedAc.one(step_size=ETAS[i] / 5, strong_convexity=0.02 + i / 100, local_steps=6),
     "fed_dual_avg": lambda i: FedDualAvg(ETAS[i], 0.5 + i / 17, L1(0.01 * (i % 3))),
     "fed_mid": lambda i: FedMiD(ETAS[i], 0.5 + i / 17, ElasticNet(0.01 * (i % 3), 0.1 * (i % 2))),
+    "fed_mid_shared": lambda i: FedMiD(
+        ETAS[i], 0.5 + i / 17, ElasticNet(0.02, 0.1), client_share=[None, 0.0, 0.3, 1.0][i % 4]
+    ),
     "fed_dual_avg_box": lambda i: FedDualAvg(ETAS[i], 1.0, Box(-0.01 * i, 0.02)),
     "minibatch_ac_sgd": lambda i: MinibatchAcSGD(ETAS[i] / 5, 0.02 + i / 100),
 }
@@ -886,7 +891,8 @@ def test_the_affine_form_is_the_method(name: str):
     if proximal is not None and proximal.dual:
         assert float(after.pop()) == pytest.approx(walked + proximal.server_step * length, rel=1e-12)
     elif proximal is not None:
-        V = prox_of(proximal.psi, V, proximal.server_step * length)
+        psi = proximal.psi if proximal.server_psi is None else proximal.server_psi
+        V = prox_of(psi, V, proximal.server_step * length)
     np.testing.assert_allclose(after, V, rtol=1e-12, atol=1e-14)
 
 

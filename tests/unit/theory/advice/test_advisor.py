@@ -68,19 +68,92 @@ def test_fewer_rounds_never_promise_more():
     assert many.best.score < few.best.score
 
 
-def test_without_strong_convexity_the_modulus_is_a_choice():
-    found = fl.advise(logistic(l2=0.0), rounds=10, local_steps=4, progress=False)
-    accelerated = [choice for choice in found.choices if choice.family.accelerated]
-    assert all(choice.parameters.strong_convexity > 0 for choice in accelerated)
-    assert any("mu is not known" in w for w in found.warnings) == found.best.family.accelerated
+@pytest.fixture(scope="module")
+def not_strongly_convex() -> fl.Advice:
+    """Where FedAc-II is best."""
+    return fl.advise(logistic(l2=0.0), rounds=10, local_steps=4, progress=False)
+
+
+@pytest.mark.parametrize("rounds", [10, 100])  # 100: some bound of an augmented objective applies
+def test_without_strong_convexity_what_needs_it_runs_on_the_augmented_objective(rounds: int):
+    found = fl.advise(logistic(l2=0.0), rounds=rounds, local_steps=16, progress=False)
+    accelerated = {choice.family.name: choice for choice in found.choices if choice.family.accelerated}
+    assert accelerated.keys() == {"FedAc-I", "FedAc-II", "MB-AC-SGD"}
+    for choice in found.choices:
+        mu = choice.parameters.strong_convexity if choice.family.name in accelerated else 0
+        assert choice.regularization == mu  # lambda of the objective is the mu of the method
+        if choice.bound is not None:  # and that of the bound beside it
+            assert (choice.bound.regularization or 0) == choice.regularization
+    assert all(choice.regularization > 0 for choice in accelerated.values())
+    assert any(choice.bound is not None for choice in accelerated.values()) == (rounds == 100)
+    table: Any = found.table().set_index("method")
+    for name, choice in accelerated.items():
+        assert table.loc[name, "regularization"] == choice.regularization
+    assert table.loc[["FedAvg", "MB-SGD"], "regularization"].isna().all()
+
+
+def test_with_strong_convexity_no_bound_is_about_the_augmented_objective(advice: fl.Advice):
+    assert all(choice.regularization == 0 for choice in advice.choices)
+    assert all(choice.bound is not None and choice.bound.regularization is None for choice in advice.choices)
+    assert "regularization" not in advice.table()
+    assert "augmented" not in advice.code()
+
+
+def test_the_program_augments_with_the_same_lambda(not_strongly_convex: fl.Advice):
+    found = not_strongly_convex
+    lam = found.best.regularization
+    assert found.best.family.name == "FedAc-II"
+    assert any(f"with lambda = {lam:.3g}; original_loss is F" in warning for warning in found.warnings)
+    space: dict[str, Any] = {"fl": fl, "problem": logistic(l2=0.0)}
+    exec(found.code().replace("batch_size=1", "batch_size=1, progress=False"), space)
+    assert float(space["augmented"].strength) == pytest.approx(lam, rel=1e-5)
+    assert float(space["method"].strong_convexity) == pytest.approx(lam, rel=1e-5)
+    last = space["result"].history.iloc[-1]
+    x = space["result"].x["weights"]
+    assert last["objective"] == pytest.approx(last["original_loss"] + lam / 2 * x @ x, rel=1e-5)  # x0 = 0
+    same = fl.simulate(found.problem, found.method, **found.options, progress=False).history.iloc[-1]
+    assert same["original_loss"] == pytest.approx(last["original_loss"], rel=1e-4)
+
+
+def test_the_augmented_run_does_about_what_was_predicted(not_strongly_convex: fl.Advice):
+    found = not_strongly_convex
+    run = {**found.options, "eval_every": 10, "progress": False}
+    ends = [
+        fl.simulate(found.problem, found.method, **run, seed=s).history["original_loss"].iloc[-1] for s in range(12)
+    ]
+    assert found.best.predicted is not None
+    assert abs(np.log(found.best.predicted / (np.mean(ends) - found.estimate.optimum))) < np.log(2)
+    curves: Any = found.curves()
+    last = curves[(curves["method"] == found.best.family.name) & (curves["round"] == 10)]
+    assert last["predicted_error"].iloc[0] == pytest.approx(found.best.predicted)
+
+
+def test_a_pilot_measures_f_and_not_the_augmented_objective():
+    start = {"weights": np.full(5, -0.3)}
+    given: Any = {"rounds": 5, "local_steps": 4, "x0": start, "weights": "examples", "progress": False}
+    found = fl.advise(logistic(l2=0.0, shared=False), pilot=True, **given)
+    choices = [choice for choice in found.choices if choice.regularization and choice.measured is not None]
+    assert choices
+    for choice in choices[:1]:
+        augmented = fl.problems.augmented(logistic(l2=0.0, shared=False), choice.regularization, start)
+        result = fl.simulate(
+            augmented, choice.method, rounds=5, local_steps=choice.parameters.local_steps, batch_size=1,
+            weights="examples", progress=False, metrics=[fl.metrics.Loss(logistic(l2=0.0, shared=False), "F", "examples")],
+        )  # fmt: skip
+        assert choice.measured == pytest.approx(result.history["F"].iloc[-1] - found.estimate.optimum, rel=1e-3)
 
 
 def test_a_regulariser_asks_for_composite_methods():
     psi = fl.regularizers.L1(0.05)
     found = fl.advise(logistic(), rounds=20, local_steps=8, regularizer=psi, progress=False)
-    assert {choice.family.name for choice in found.choices} == {"FedDualAvg", "FedMiD"}
+    choices = {choice.family.name: choice for choice in found.choices}
+    assert choices.keys() == {"FedDualAvg", "FedMiD", "FedMiD-OSP"}
     assert found.best.family.name == "FedDualAvg"
-    assert found.choices[1].predicted is None  # FedMiD applies psi twice, which the local model does not know
+    assert choices["FedMiD"].predicted is None  # FedMiD applies psi twice, which the local model does not know
+    assert choices["FedMiD"].bound is None  # nor has it a bound with a finite psi
+    osp = choices["FedMiD-OSP"]
+    assert osp.bound is not None
+    assert osp.parameters.step_size == osp.bound.step_size  # of the clients, with a server step size of 1
     space: dict[str, Any] = {"fl": fl, "problem": logistic(), "regularizer": psi}
     exec(found.code().replace("batch_size=1", "batch_size=1, progress=False"), space)
     reached = space["result"].history["objective"].iloc[-1] - found.estimate.optimum
@@ -126,6 +199,15 @@ def test_sites_count_by_their_examples():
 def test_a_constraint_is_only_bounded_and_says_so():
     found = fl.advise(logistic(), rounds=10, local_steps=4, regularizer=fl.regularizers.L2Ball(1.0), progress=False)
     assert found.model is None
+    choices = {choice.family.name: choice for choice in found.choices}
+    assert choices["FedMiD-OSP"].bound is None  # its clients leave the ball
+    mid, dual = choices["FedMiD"], choices["FedDualAvg"]
+    assert mid.bound is not None
+    assert mid.parameters.step_size == mid.bound.step_size  # of the clients, with a server step size of 1
+    assert dual.bound is not None
+    assert dual.bound.product  # that step size is the server's times the clients'
+    assert dual.parameters.step_size == pytest.approx(1 / (4 * found.estimate.local.smoothness))
+    assert any("product with the server's" in warning for warning in found.warnings)
     assert any("only bounded" in warning for warning in found.warnings)
     assert "Low confidence" in found.confidence
     with pytest.raises(ValueError, match="nothing was predicted"):

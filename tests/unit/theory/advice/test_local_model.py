@@ -56,6 +56,18 @@ def test_without_noise_on_equal_quadratics_the_prediction_is_the_run(name: str):
     np.testing.assert_allclose(predicted, run.history["loss"].iloc[-1], rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["fed_ac_one", "fed_ac_two", "minibatch_ac_sgd"])
+def test_so_it_is_for_runs_on_the_augmented_objective_whose_error_is_that_of_f(name: str):
+    lam, problem, method = 0.1, quadratics(), METHODS[name]
+    augmented = fl.problems.augmented(problem, lam, np.zeros(3))
+    run = fl.simulate(
+        augmented, method, rounds=13, local_steps=6, progress=False, metrics=[fl.metrics.Loss(problem, "F")]
+    )
+    predicted = model_of_equal_quadratics().predict([method], 13, 6, regularization=lam)[0]
+    np.testing.assert_allclose(predicted, run.history["F"].iloc[-1], rtol=1e-9)
+    assert predicted > 1.5 * model_of_equal_quadratics().predict([method], 13, 6)[0]  # lambda has a price
+
+
 @pytest.mark.parametrize(
     "name",
     [n if n in ("fed_ac_one", "minibatch_ac_sgd") else pytest.param(n, marks=pytest.mark.thorough) for n in METHODS],

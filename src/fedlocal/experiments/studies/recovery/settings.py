@@ -18,7 +18,11 @@ class RecoverySettings(TunedStudySettings):
     data: DataSettings
     strength: PositiveFloat | Literal["recover"]  # lambda; "recover": chosen by the text's rule
 
+    def measured(self) -> tuple[str, ...]:
+        """The columns of the history besides loss and objective."""
+        return MEASURED[self.data.generator]
+
     @model_validator(mode="after")
-    def _measured(self) -> "RecoverySettings":
-        self.refuse_unmeasured(MEASURED[self.data.generator])
+    def _refuse_unmeasured(self) -> "RecoverySettings":
+        self.refuse_unmeasured(self.measured())
         return self

@@ -17,7 +17,7 @@ def run_study(settings: RecoverySettings, store: Store) -> StudyOutcome:
     histories, optima, notes = [], [], []
     for seed in settings.seeds:
         task = RecoveryTask(settings, seed)
-        strength, note = _strength(settings, task, store)
+        strength, note = find_strength(settings, task, store)
         notes.append(note)
         objective = tuning.CompositeObjective(task.problem, task.regularizer(strength), task.metrics)
         solve = partial(objective.optimum, settings.weights)
@@ -37,7 +37,7 @@ def run_study(settings: RecoverySettings, store: Store) -> StudyOutcome:
     )
 
 
-def _strength(settings: RecoverySettings, task: RecoveryTask, store: Store) -> tuple[float, str]:
+def find_strength(settings: RecoverySettings, task: RecoveryTask, store: Store) -> tuple[float, str]:
     """Return lambda, and a note that says how it was found."""
     if settings.strength != "recover":
         return settings.strength, f"lambda = {settings.strength:g}"
