@@ -37,7 +37,8 @@ def _composite(
     positive: bool = False,
 ) -> dict[str, Case]:
     """FedMiD and FedDualAvg, with and without (`_osp`) the proximal map on the clients; make(mask): psi in NumPy."""
-    rows, suffix, geometry = {}, "" if h is None else "_bregman", {} if h is None else {"mirror_map": h}
+    rows, suffix = {}, "" if h is None else "_bregman"
+    geometry: dict[str, Any] = {} if h is None else {"mirror_map": h}
     for name, method in (("fed_mid", fl.methods.FedMiD), ("fed_dual_avg", fl.methods.FedDualAvg)):
         run = getattr(transcripts, name + suffix)
         for only_server in osp:

@@ -69,7 +69,7 @@ def test_a_function_of_the_round_chooses_and_runs_equal_the_loop():
     np.testing.assert_allclose(fast.history[columns], slow.history[columns], rtol=1e-10)
     sent = fast.history["numbers_up"].diff().dropna() / 7
     assert sent.tolist() == [3, 1, 0, 2]
-    assert fast.history["loss"][2] == fast.history["loss"][3]
+    assert np.ptp(fast.history["loss"].to_numpy()[2:4]) == 0
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_local_steps_give_a_random_loss_its_keys_and_evaluations_none(random_los
     plain = fl.Problem(lambda w, a, b: (a @ w - b) ** 2, random_loss.data, random_loss.init_fn)
     without = fl.simulate(plain, method, **arguments)
     assert closeness(fast.x, without.x) > 1e-4
-    assert fast.history["loss"][0] == pytest.approx(without.history["loss"][0], rel=1e-14)
+    np.testing.assert_allclose(fast.history["loss"].to_numpy()[0], without.history["loss"].to_numpy()[0], rtol=1e-14)
     again = fl.simulate(random_loss, method, seed=0, **arguments)
     assert closeness(fast.x, again.x) == 0
 

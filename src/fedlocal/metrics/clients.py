@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Params
-from fedlocal.core.types import WEIGHTS, Weights
+from fedlocal.core.types import WEIGHTS, WeightsName
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.metrics.base import Evaluation, Metric
 from fedlocal.metrics.loss import losses_in_float64, problem_on, stacked_points
@@ -61,12 +61,11 @@ class ParticipationGap(Metric):
         weights: of the clients of `unseen`: "uniform" or "examples".
     """
 
-    def __init__(self, unseen: FederatedData | AbstractProblem | None = None, weights: Weights = "uniform"):
+    def __init__(self, unseen: FederatedData | AbstractProblem | None = None, weights: WeightsName = "uniform"):
         if unseen is not None and not isinstance(unseen, (FederatedData, AbstractProblem)):
             raise TypeError(f"ParticipationGap: unseen must be FederatedData or a problem, got {type(unseen).__name__}")
-        checks.choice("ParticipationGap", "weights", weights, WEIGHTS)
         self.unseen = unseen
-        self.weights: Weights = weights
+        self.weights: WeightsName = checks.choice("ParticipationGap", "weights", weights, WEIGHTS)
 
     def measure(self, evaluation: Evaluation) -> dict[str, float]:
         return self.measure_many([evaluation])[0]

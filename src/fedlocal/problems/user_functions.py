@@ -54,7 +54,8 @@ def renewed(problem: P, functions: Any) -> P:
         functions: those of the user, as they were given to `fingerprint`.
     """
     forget_old_traces(functions)
-    if (version := fingerprint(functions)) == problem.version:
+    given: Any = problem
+    if (version := fingerprint(functions)) == given.version:
         return problem
     new = object.__new__(type(problem))  # __init__ may take other arguments, in a subclass
     for field in fields(problem):

@@ -70,6 +70,7 @@ class Recorder:
                     raise ValueError(f"{self.owner}: {text}")
                 row |= measured
         for row, evaluation in zip(rows, evaluations, strict=True):
+            assert evaluation.participation is not None  # it is a run's
             took_part = evaluation.participation.took_part(evaluation.round)
             row["numbers_up"] = took_part * self.numbers_up
             row["numbers_down"] = took_part * self.numbers_down

@@ -56,7 +56,7 @@ class _Hasher:
         self.seen: dict[int, Any] = {}  # kept, so that nothing else gets the id of one
 
     def feed(self, thing: Any) -> None:
-        if isinstance(thing, jax.Array) and jax.dtypes.issubdtype(thing.dtype, jax.dtypes.prng_key):
+        if isinstance(thing, jax.Array) and jax.numpy.issubdtype(thing.dtype, jax.dtypes.prng_key):
             self.digest.update(str(thing.dtype).encode())
             thing = jax.random.key_data(thing)
         if isinstance(thing, (np.ndarray, np.generic, jax.Array)) and thing.dtype != object:

@@ -51,7 +51,7 @@ class Rounding:
             owner: who calls; the warning begins with it.
             stacklevel: of `warnings.warn`; 3 shows the line that calls the owner, if that calls this.
         """
-        if not self.arrays or self.told or not jax.config.jax_enable_x64:
+        if not self.arrays or self.told or jax.dtypes.canonicalize_dtype(float) != np.float64:
             return
         self.told = True
         which = ", ".join(map(str, self.arrays))

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
 import fedlocal as fl
-from fedlocal.core.types import Weights
+from fedlocal.core.types import WeightsName
 from unit.estimators.pooled_truths import Model, even, make, soft_threshold, strongest
 
 E = fl.estimators
@@ -121,7 +121,7 @@ def test_fed_avg_at_one_site_is_gradient_descent():
 
 
 @pytest.mark.parametrize("weights", ["examples", "uniform"])
-def test_fed_avg_at_several_sites_in_closed_form(weights: Weights):
+def test_fed_avg_at_several_sites_in_closed_form(weights: WeightsName):
     """A round takes x to sum_m p_m (x_m* + (I - eta H_m)^K (x - x_m*)), where sites walk towards their own optima."""
     D = make("dense")
     names, counts = np.unique(D.sites, return_counts=True)

@@ -266,7 +266,7 @@ def test_fed_mid_with_a_share_is_the_box_for_constraints_only():
 
 
 @pytest.mark.parametrize("psi", [fl.regularizers.L1(0.3), fl.regularizers.SquaredL2(0.6), fl.regularizers.L2Norm(0.4)])
-def test_fed_mid_tends_to_the_minimiser_of_f_plus_two_psi_and_with_a_share_to_that_of_f_plus_psi(psi: fl.Regularizer):
+def test_fed_mid_tends_to_the_minimiser_of_f_plus_two_psi_and_with_a_share_to_that_of_f_plus_psi(psi: Any):
     """Small steps, clients that differ. The distance falls with the step sizes, towards the one minimiser and not the other."""
     problem = fl.problems.quadratics([[[2.0, 0.3], [0.3, 1.0]], [[1.0, -0.2], [-0.2, 0.5]]], [[1.0, -0.4], [2.0, 0.5]])
     double = type(psi)(2 * psi.strength)

@@ -112,5 +112,5 @@ class Halving(fl.methods.FedAvg):
 
 
 def test_any_method_may_say_what_it_was_made_for():
-    (said,) = warned(lambda: fl.simulate(federation(), Halving(0.05), rounds=0, local_steps=4, progress=False))
+    (said,) = warned(lambda: fl.simulate(federation(), Halving(0.05, 1.0), rounds=0, local_steps=4, progress=False))
     assert said.startswith("simulate: Halving was made with local_steps=8, but clients take 4 local steps in a round; ")

@@ -104,7 +104,7 @@ def _theirs(path: Path) -> Any:
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
         raise ValueError(f"compare: {path} is not a CSV file") from None
     if "method" not in frame and "alg" in frame:
-        frame = frame.assign(method=frame["alg"].map(PUBLISHED_NUMBERS)).dropna(subset="method")
+        frame = frame.assign(method=frame["alg"].map(lambda alg: PUBLISHED_NUMBERS.get(alg))).dropna(subset="method")
     missing = [name for name in [*CELL, "best_loss", "final_loss"] if name not in frame]
     if missing:
         original = {new: old for old, new in COLUMNS.items()}.get(missing[0])

@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,7 @@ def test_a_small_run_measures_the_distances_from_both_minimisers(name: str, tmp_
     table = pd.read_parquet(directory / "table.parquet").set_index("method")
     distances = table.loc[["optimum", "optimum of F + 2 psi"], ["distance", "distance_doubled"]]
     np.testing.assert_allclose(distances.to_numpy(), [[0, 1], [1, 0]], atol=1e-6)
-    gaps = table["suboptimality"]
+    gaps: Any = table["suboptimality"]
     assert gaps["optimum"] == 0
     assert gaps["optimum of F + 2 psi"] > 0
     history = pd.read_parquet(directory / "history.parquet")

@@ -154,14 +154,15 @@ def test_seeds_that_diverge_leave_the_others_as_they_are():
     problem = fl.problems.Oracle(problem.value, num_clients=2, noise=noisy, init_fn=lambda key: jnp.ones(1))
     work: dict[str, Any] = {"rounds": 12, "local_steps": 1, "batch_size": 1}
     result = fl.sweep(problem, fl.methods.FedAvg(0.1), {"seed": list(range(6))}, **work)
-    assert 0 < result.cells["diverged"].notna().sum() < 6
+    diverged: Any = result.cells["diverged"]
+    assert 0 < diverged.notna().sum() < 6
     for seed in range(6):
         alone = fl.simulate(problem, fl.methods.FedAvg(0.1), seed=seed, **work)
-        assert (alone.diverged is None) == bool(result.cells["diverged"].isna()[seed])
+        assert (alone.diverged is None) == bool(diverged.isna()[seed])
         if alone.diverged is None:
             assert closeness(alone.x, result.points[seed]) < 1e-13
         else:
-            assert result.cells["diverged"][seed] == alone.diverged.round
+            assert diverged[seed] == alone.diverged.round
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ def run_study(settings: DoublingSettings, store: Store) -> StudyOutcome:
         metrics = [*task.metrics, Suboptimality(once["objective"]), distances]
         histories += tuning.sweep_methods(objective._replace(metrics=metrics), settings, seed, store)
     history, found = pd.concat(histories, ignore_index=True), pd.DataFrame(references)
-    levels: Any = found.groupby("name", sort=False).mean(numeric_only=True).drop(columns="seed").to_dict("index")
+    means: Any = found.groupby("name", sort=False).mean(numeric_only=True)
+    levels = means.drop(columns="seed").to_dict("index")
     by_score = tuning.tuned_results(settings, history, store).methods
     rule = ScoreRule(metric="suboptimality", rule="mean", window=settings.score.window, largest=False)
     own = settings.model_copy(update={"score": rule})
