@@ -6,7 +6,7 @@ from functools import partial
 
 from fedlocal.core import Regularizer, Zero
 from fedlocal.methods.table import METHODS, MethodRow
-from fedlocal.theory.bounds import fed_ac, fed_ac_convex, fed_avg
+from fedlocal.theory.bounds import fed_ac, fed_ac_augmented, fed_ac_convex, fed_avg
 from fedlocal.theory.bounds.bound import Bound, BoundFn, Constants, Setting, tightest
 from fedlocal.theory.bounds.composite import composite_small_step_bound, fed_dual_avg_bounded_gradient_bound
 from fedlocal.theory.bounds.fed_mid import fed_mid_constraint_bound, fed_mid_osp_bound
@@ -20,6 +20,7 @@ class Family:
     row: MethodRow  # of the table of methods
     code: str  # Python that builds it, with the parameters' names in braces
     bounds: tuple[tuple[BoundFn, float], ...] = ()  # theorems, and the largest step size times L that each allows
+    augmented_bounds: tuple[BoundFn, ...] = ()  # theorems about runs on the l2-augmented objective, for any lambda
     bound_of_psi: BoundFn | None = None  # one that takes the regulariser; its own step size is good
     predictable: bool = True  # True if the local model can predict its error
 
@@ -37,25 +38,42 @@ class Family:
         constants: Constants,
         setting: Setting,
         regularizer: Regularizer = Zero(),  # noqa: B008  (frozen)
-        augmented: bool = False,
+        regularization: float = 0.0,
     ) -> Bound | None:
         """Return the smallest bound of the theorems that apply, each with its own step size; None if none applies.
 
-        Only bounds that are about runs on F itself, or only those about runs on the l2-augmented objective.
+        With a regularization lambda > 0 these are bounds of runs on F + lambda/2 ||x - x0||^2 with this lambda, otherwise on F.
         """
         promised = []
-        for bound_fn, largest in self._bounds(regularizer):
+        for bound_fn, largest in self._bounds(regularizer, regularization, constants.smoothness):
             try:
                 promised.append(bound_fn(constants, setting))
                 if largest is not None:
                     promised.append(tightest(bound_fn, constants, setting, largest / constants.smoothness))
             except ValueError:  # the theorem needs a constant that is not known
                 continue
-        about = (found for found in promised if (found.regularization is not None) == augmented)
+        about = (found for found in promised if (found.regularization or 0.0) == regularization)
         holding = [found for found in about if found.applies and math.isfinite(found.value)]
         return min(holding, key=lambda found: found.value, default=None)
 
-    def _bounds(self, regularizer: Regularizer) -> list[tuple[BoundFn, float | None]]:
+    def regularizations(self, constants: Constants, setting: Setting) -> list[float]:
+        """Return the lambdas that the theorems about the augmented objective choose, of those that apply."""
+        found = []
+        for bound_fn, _ in self.bounds:
+            try:
+                found.append(bound_fn(constants, setting))
+            except ValueError:  # as above
+                continue
+        return sorted({bound.regularization for bound in found if bound.regularization is not None and bound.applies})
+
+    def _bounds(
+        self, regularizer: Regularizer, regularization: float, smoothness: float
+    ) -> list[tuple[BoundFn, float | None]]:
+        """Return bounds, and the largest step sizes times L; None where the bound's own step size is taken."""
+        if regularization > 0:
+            largest = smoothness / (smoothness + regularization)
+            given = [(partial(bound_fn, regularization=regularization), largest) for bound_fn in self.augmented_bounds]
+            return [*given, *((bound_fn, None) for bound_fn, _ in self.bounds)]
         own = [] if self.bound_of_psi is None else [(partial(self.bound_of_psi, regularizer=regularizer), None)]
         return [*self.bounds, *own]
 
@@ -66,6 +84,7 @@ SMOOTH = (
         METHODS["fed_ac_one"],
         f"fl.methods.FedAc.one{ARGUMENTS}",
         ((fed_ac.fed_ac_one_bound, 1.0), (fed_ac_convex.fed_ac_one_convex_bound, 1.0)),
+        (fed_ac_augmented.fed_ac_one_augmented_bound,),
     ),
     Family(
         METHODS["fed_ac_two"],
@@ -76,6 +95,7 @@ SMOOTH = (
             (fed_ac_convex.fed_ac_two_convex_bound, 1.0),
             (fed_ac_convex.fed_ac_two_third_order_convex_bound, 1.0),
         ),
+        (fed_ac_augmented.fed_ac_two_augmented_bound, fed_ac_augmented.fed_ac_two_third_order_augmented_bound),
     ),
     Family(
         METHODS["fed_avg"],

@@ -64,16 +64,15 @@ class ParameterSearch:
         return min((self._with(family, k) for k in steps), key=lambda choice: choice.rank)
 
     def _with(self, family: Family, local_steps: int) -> Choice:
-        bound, augmented = self._bound(family, local_steps), self._augmented(family)
-        moduli = self._moduli(family)
-        if augmented and bound is not None and bound.regularization is not None:
-            moduli = [bound.regularization, *moduli]
+        augmented, moduli = self._augmented(family), self._moduli(family, local_steps)
         if self.model is None or not family.predictable:
+            mu = moduli[0]
+            bound = self._bound(family, local_steps, mu if augmented else 0.0)
             step_size = 1 / (4 * self.found.local.smoothness)
             if bound is not None and bound.step_size is not None and not bound.product:
                 step_size = bound.step_size
-            parameters = self._parameters(step_size, local_steps, moduli[0])
-            return Choice(family, parameters, None, bound, regularization=moduli[0] if augmented else 0.0)
+            parameters = self._parameters(step_size, local_steps, mu)
+            return Choice(family, parameters, None, bound, regularization=mu if augmented else 0.0)
         tried = [
             (value, self._parameters(step_size, local_steps, mu))
             for mu in moduli
@@ -81,17 +80,19 @@ class ParameterSearch:
         ]
         value, parameters = min(tried, key=lambda each: each[0])
         used = float(parameters.strong_convexity) if augmented else 0.0
-        if bound is not None and bound.regularization is not None and bound.regularization != used:
-            bound = None  # it is about another lambda
-        return Choice(family, parameters, float(value), bound, regularization=used)
+        return Choice(family, parameters, float(value), self._bound(family, local_steps, used), regularization=used)
 
-    def _bound(self, family: Family, local_steps: int) -> Bound | None:
-        """Return the smallest bound about what the family runs on; for clients that differ the theorems let all take part."""
-        if self.constants is None or not (self.participation is None or self.constants.heterogeneity == 0):
+    def _bound(self, family: Family, local_steps: int, regularization: float) -> Bound | None:
+        """Return the smallest bound about what the family runs on."""
+        if self.constants is None or not self._bounded():
             return None
         setting = Setting(self.clients, self.rounds, local_steps)
         psi = Zero() if self.regularizer is None else self.regularizer
-        return family.best_bound(self.constants, setting, psi, augmented=self._augmented(family))
+        return family.best_bound(self.constants, setting, psi, regularization)
+
+    def _bounded(self) -> bool:
+        """Return True if theorems are about the clients that take part: those for clients that differ let all take part."""
+        return self.constants is not None and (self.participation is None or self.constants.heterogeneity == 0)
 
     def _augmented(self, family: Family) -> bool:
         """Return True if the family needs strong convexity and F is not known to have it: it runs on the augmented objective."""
@@ -121,11 +122,14 @@ class ParameterSearch:
         psi = Zero() if self.regularizer is None else self.regularizer
         return MethodArguments(step_size, local_steps=local_steps, strong_convexity=mu, regularizer=psi)
 
-    def _moduli(self, family: Family) -> list[float]:
+    def _moduli(self, family: Family, local_steps: int) -> list[float]:
         """Return the values of mu to try: the problem's own, or several for the augmented objective."""
         if not self._augmented(family):
             return [self.found.constants.strong_convexity]
-        return [factor * self.found.local.smoothness for factor in MODULI]
+        several = [factor * self.found.local.smoothness for factor in MODULI]
+        if self.constants is None or not self._bounded():
+            return several
+        return [*family.regularizations(self.constants, Setting(self.clients, self.rounds, local_steps)), *several]
 
 
 def affine_method(family: Family, parameters: MethodArguments) -> LocalMethod:
