@@ -38,7 +38,8 @@ def compare(
     r"""Run several methods with several seeds: `.history` is one tidy table, `.plot()` a figure with a band over the seeds.
 
     It is a sweep over "method" and "seed". All methods see the same clients and the same minibatches for a seed, and the seeds of
-    a method share a compiled program. `.summary(metric)` has the mean and the spread of each method.
+    a method share a compiled program. `.summary(metric)` has the mean and the spread of each method. The column "objective" is
+    F + psi with the psi of each method; "loss" is F alone.
 
     Args:
         problem: the losses of the clients.
