@@ -145,7 +145,8 @@ class Listed(Sampler):
             r = sizes.index(max(sizes))
             text = f"the sampler gives {max(sizes)} clients for round {r}, more than clients_per_round={count}"
             raise ValueError(f"sampler: {text}")
-        return max(1, *sizes), min(sizes) == max(sizes)
+        most = max(1, *sizes)
+        return most, min(sizes) == most
 
 
 SamplerName: TypeAlias = Literal["uniform", "by_weight", "round_robin"]

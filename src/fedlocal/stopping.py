@@ -13,10 +13,11 @@ import jax
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Params, Regularizer
+from fedlocal.metrics.base import LARGER_IS_BETTER
 from fedlocal.solvers.certificates import certify
 from fedlocal.util import checks
 
-__all__ = ["Below", "Certified", "NoImprovement", "Rule", "Seconds", "StoppingPoint"]
+__all__ = ["Above", "Below", "Certified", "NoImprovement", "Rule", "Seconds", "StoppingPoint"]
 
 StopFunction = Callable[[dict[str, float], Params], Any]  # of (row, x); returns True, a reason or None
 
@@ -59,7 +60,22 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True)
-class Below(Rule):
+class _Level(Rule):
+    """What `Below` and `Above` share: a column and a level."""
+
+    metric: str
+    level: float
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        checks.instance(owner, "metric", self.metric, str)
+        checks.number(owner, "level", self.level)
+
+    def value(self, point: StoppingPoint) -> float:
+        return _column(type(self).__name__, self.metric, point.rows[-1:])[0]
+
+
+class Below(_Level):
     """Ends a run when a column of its history is below a level.
 
     Args:
@@ -67,16 +83,22 @@ class Below(Rule):
         level: the run ends at the first value that is smaller; nan is not.
     """
 
-    metric: str
-    level: float
+    def reason(self, point: StoppingPoint) -> str | None:
+        value = self.value(point)
+        return f"{self.metric} {value:.6g} is below {self.level:.6g}" if value < self.level else None
 
-    def __post_init__(self) -> None:
-        checks.instance("Below", "metric", self.metric, str)
-        checks.number("Below", "level", self.level)
+
+class Above(_Level):
+    """Ends a run when a column of its history is above a level.
+
+    Args:
+        metric: name of the column, e.g. "accuracy".
+        level: the run ends at the first value that is larger; nan is not.
+    """
 
     def reason(self, point: StoppingPoint) -> str | None:
-        value = _column("Below", self.metric, point.rows[-1:])[0]
-        return f"{self.metric} {value:.6g} is below {self.level:.6g}" if value < self.level else None
+        value = self.value(point)
+        return f"{self.metric} {value:.6g} is above {self.level:.6g}" if value > self.level else None
 
 
 @dataclass(frozen=True)
@@ -119,25 +141,27 @@ class NoImprovement(Rule):
         metric: name of the column, e.g. "validation_loss".
         evaluations: the run ends when the best of so many last values is no improvement on the best value before them.
         at_least: what an improvement is: a difference above 0 and of at least this.
-        largest: True if larger values are better, e.g. of an accuracy.
+        largest: True if larger values are better; None: of "accuracy", "precision", "recall" and "f1" they are.
     """
 
     metric: str
     evaluations: int
     at_least: float = 0.0
-    largest: bool = False
+    largest: bool | None = None
 
     def __post_init__(self) -> None:
         checks.instance("NoImprovement", "metric", self.metric, str)
         checks.whole("NoImprovement", "evaluations", self.evaluations)
         checks.number("NoImprovement", "at_least", self.at_least, at_least=0)
-        checks.instance("NoImprovement", "largest", self.largest, bool)
+        if self.largest is not None:
+            checks.instance("NoImprovement", "largest", self.largest, bool)
 
     def reason(self, point: StoppingPoint) -> str | None:
         values = np.array(_column("NoImprovement", self.metric, point.rows))
         if len(values) <= self.evaluations:
             return None
-        values = np.where(np.isnan(values), np.inf, -values if self.largest else values)
+        largest = self.metric in LARGER_IS_BETTER if self.largest is None else self.largest
+        values = np.where(np.isnan(values), np.inf, -values if largest else values)
         before, last = values[: -self.evaluations].min(), values[-self.evaluations :].min()
         if last < before and last <= before - self.at_least:
             return None
@@ -179,7 +203,7 @@ class FunctionRule(Rule):
 
     def reason(self, point: StoppingPoint) -> str | None:
         said = self.function(dict(point.rows[-1]), point.x)
-        return said if isinstance(said, str) else "" if said else None
+        return None if not said else said if isinstance(said, str) else ""
 
 
 StopWhen = Rule | StopFunction | Sequence[Rule | StopFunction]

@@ -72,6 +72,15 @@ def test_a_function_of_the_round_chooses_and_runs_equal_the_loop():
     assert np.ptp(fast.history["loss"].to_numpy()[2:4]) == 0
 
 
+def test_rounds_of_nobody_change_nothing():
+    """Also if no round has a client."""
+    assert make(sampler=lambda r: []).may_miss  # which the kernels ask
+    result = fed_avg(sampler=lambda r: [])
+    assert np.ptp(result.history["loss"].to_numpy()) == 0
+    assert result.history["numbers_up"].tolist() == [0] * len(result.history)
+    assert closeness(result.x, start(False)) == 0
+
+
 @pytest.mark.parametrize(
     "method", [fl.methods.Scaffold(0.03), fl.methods.FedDualAvg(0.03, regularizer=fl.regularizers.L1(0.1))]
 )

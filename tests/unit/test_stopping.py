@@ -46,6 +46,12 @@ def test_a_run_that_no_rule_ends_says_so():
     assert "stopped" not in repr(result)
 
 
+def test_above_ends_at_the_first_value_that_is_larger():
+    assert [reason(S.Above("a", 0.5), value) for value in (0.4, 0.5, np.nan)] == [None] * 3
+    assert reason(S.Above("a", 0.5), 0.75) == "a 0.75 is above 0.5"
+    assert repr(S.Above("a", 0.5)) == "Above(metric='a', level=0.5)"
+
+
 def test_nan_is_not_below():
     assert reason(S.Below("a", 1.0), np.nan) is None
     assert reason(S.Below("a", 1.0), -np.inf) == "a -inf is below 1"
@@ -64,6 +70,7 @@ def test_a_function_may_return_its_reason(run: Any):
     result = halving(lambda row, x: "x is small" if x[0] < 0.3 else None, run)
     assert result.stopped == "stopped in round 2: x is small"
     assert halving(lambda row, x: np.bool_(row["round"] >= 3), run).stopped == "stopped by stop_when in round 3"
+    assert halving(lambda row, x: "enough" if row["round"] >= 3 else "", run).stopped == "stopped in round 3: enough"
 
 
 def test_of_several_rules_the_first_that_ends_the_run_is_named():
@@ -92,6 +99,14 @@ def test_no_improvement_of_what_is_better_the_larger_it_is():
     rule = S.NoImprovement("a", evaluations=1, largest=True)
     assert reason(rule, 0.5, 0.6) is None
     assert reason(rule, 0.5, 0.4) == reason(rule, 0.5, np.nan) == "a has not improved for 1 evaluation"
+
+
+def test_of_accuracies_the_larger_are_better_without_being_told():
+    rows = [{"round": float(r), "accuracy": value} for r, value in enumerate([0.5, 0.6, 0.7, 0.7])]
+    points = [StoppingPoint(rows[:n], np.zeros(1), PROBLEM, fl.regularizers.Zero(), np.ones(1), 0.0) for n in (2, 3, 4)]
+    said = [S.NoImprovement("accuracy", 1).reason(point) for point in points]
+    assert said == [None, None, "accuracy has not improved for 1 evaluation"]
+    assert S.NoImprovement("accuracy", 1, largest=False).reason(points[0]) is not None
 
 
 def test_a_resumed_run_ends_where_the_whole_one_does(tmp_path: Path):
@@ -227,6 +242,7 @@ def test_bad_rules_are_told_before_the_run(case: str, run: Any):
     ("make", "message"),
     [
         (lambda: S.Below(3, 1.0), "Below: metric must be a str, got 3"),  # pyright: ignore[reportArgumentType]
+        (lambda: S.Above(3, 1.0), "Above: metric must be a str, got 3"),  # pyright: ignore[reportArgumentType]
         (lambda: S.Below("loss", np.nan), "Below: level must be a finite number, got nan"),
         (lambda: S.Certified(0.0), "Certified: gap must be > 0, got 0.0"),
         (lambda: S.Seconds(-1), "Seconds: budget must be > 0, got -1"),
@@ -248,4 +264,4 @@ def test_processes_with_clocks_of_their_own_take_no_seconds(monkeypatch: pytest.
 
 
 def test_only_public_names_are_listed():
-    assert dir(S) == ["Below", "Certified", "NoImprovement", "Rule", "Seconds", "StoppingPoint"]
+    assert dir(S) == ["Above", "Below", "Certified", "NoImprovement", "Rule", "Seconds", "StoppingPoint"]

@@ -56,6 +56,9 @@ class Metric(ABC):
         return [self.measure(evaluation) for evaluation in evaluations]
 
 
+LARGER_IS_BETTER = frozenset({"accuracy", "precision", "recall", "f1"})  # columns; of all others smaller is better
+
+
 def check_metrics(owner: str, metrics: Any) -> tuple[Metric | MetricFn, ...]:
     """Return the metrics of a run, or raise an error that begins with `owner` and says what is wrong with them."""
     if not isinstance(metrics, Sequence):

@@ -23,7 +23,7 @@ from fedlocal.simulation.recorder import MetricLike, Recorder
 from fedlocal.simulation.rounds import RunInputs, RunState, first_state
 from fedlocal.simulation.shadow import Shadow
 from fedlocal.util import checks
-from fedlocal.util.hashing import fingerprint
+from fedlocal.util.hashing import fingerprint, members
 
 
 class RunArguments(NamedTuple):
@@ -122,7 +122,7 @@ class Run:
             "data of the problem": fingerprint(self.problem),
             "numbers of the method": fingerprint(self.method),
             "x0": fingerprint(self.x0),
-            "data of the metrics": fingerprint([m for m in self.recorder.metrics if isinstance(m, Metric)]),
+            "metrics and their data": fingerprint([_known(metric) for metric in self.recorder.metrics]),
         }
         if self.shadow is not None:
             identity["shadow"] = fingerprint(self.shadow)
@@ -163,6 +163,14 @@ def _floating(owner: str, a: Any) -> jax.Array:
         raise TypeError(f"{owner}: x0 must hold numbers, got {a!r}")
     wanted = array.dtype if np.issubdtype(array.dtype, np.floating) else jnp.result_type(float)
     return jnp.asarray(array, jax.dtypes.canonicalize_dtype(wanted))
+
+
+def _known(metric: Any) -> Any:
+    """What tells a metric apart: all of an object, with the code of its class; of a function the code, as it may collect what it
+    sees."""
+    if isinstance(metric, Metric):
+        return metric, *members(type(metric))
+    return getattr(metric, "__code__", metric)
 
 
 def _plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ def fingerprint(thing: Any) -> str:
     """Return a short hash of a problem or a method: of every number, and of the code of every function.
 
     What a function reads belongs to it: values of its closure, and, of a user's function, the globals that it names, with what it
-    names of the user's modules, and all of the user's classes among them.
+    names of the user's modules, and all of the user's classes among them. The functions of a user's class belong to its objects.
     """
     hasher = _Hasher()
     hasher.feed(thing)
@@ -99,12 +99,13 @@ def _parts(thing: Any) -> Iterable[Any]:
     if isinstance(thing, np.ndarray):  # of objects
         return thing.tolist()
     if is_dataclass(thing):
-        return [getattr(thing, f.name) for f in fields(thing) if f.metadata.get(IDENTITY, True)]
+        own = [getattr(thing, f.name) for f in fields(thing) if f.metadata.get(IDENTITY, True)]
+        return [*own, *members(type(thing))]
     if isinstance(thing, property):
         return thing.fget, thing.fset
     if isinstance(thing, (staticmethod, classmethod)):
         return (thing.__func__,)
-    return [*_held(thing), *(_members(type(thing)) if callable(thing) else ())]
+    return [*_held(thing), *(members(type(thing)) if callable(thing) else ())]
 
 
 def _held(thing: Any) -> list[Any]:
@@ -142,9 +143,9 @@ def _named(wanted: set[str], namespace: Mapping[str, Any], names: set[str], modu
             if _is_users(value) and value.__name__ not in modules:
                 found += _named(names, vars(value), names, modules | {value.__name__})
         elif isinstance(value, type):
-            found += [name, value, *_members(value)]
+            found += [name, value, *members(value)]
         elif not _is_installed_function(value):
-            found += [name, value, *([] if callable(value) else _members(type(value)))]
+            found += [name, value, *([] if callable(value) else members(type(value)))]
     return found
 
 
@@ -171,8 +172,8 @@ def _is_installed_function(value: Any) -> bool:
     return not holds or (inner.__module__ or "").partition(".")[0] in ("jax", "numpy")
 
 
-def _members(kind: type) -> list[Any]:
-    """What a user's class and those above it define, with the names, but for what Python itself adds."""
+def members(kind: type) -> list[Any]:
+    """Return what a user's class and those above it define, with the names, but for what Python itself adds."""
     return [
         part
         for base in kind.__mro__

@@ -405,8 +405,58 @@ def test_a_run_with_a_metric_of_other_numbers_is_another_run(tmp_path: Path):
     problem = fl.problems.quadratics(matrices=[np.eye(2)], optima=[np.ones(2)])
     arguments: dict[str, Any] = {"local_steps": 1, "checkpoint": tmp_path / "run.npz"}
     fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=2, metrics=[fl.metrics.Suboptimality(0.0)], **arguments)
-    with pytest.raises(ValueError, match="belongs to another run: data of the metrics"):
+    with pytest.raises(ValueError, match="belongs to another run: metrics and their data"):
         fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=4, metrics=[fl.metrics.Suboptimality(1.0)], **arguments)
+
+
+def _of_users(sign: float) -> tuple[fl.LocalMethod, Any, fl.metrics.Metric]:
+    """A method, a function that is a metric, and a metric, each with the same name and other code for another sign."""
+    code = f"""
+import fedlocal as fl
+class Own(fl.methods.FedAvg):
+    def update(self, server, mean_message, round):
+        return super().update(server, mean_message * {sign}, round)
+class Size(fl.metrics.Metric):
+    def measure(self, evaluation):
+        return {{"size": {sign}}}
+def constant(x):
+    return {sign}
+"""
+    names: dict[str, Any] = {"__name__": "users"}
+    exec(code, names)
+    return names["Own"](0.1), names["constant"], names["Size"]()
+
+
+def test_a_run_with_other_code_of_a_users_method_or_metric_is_another_run(tmp_path: Path):
+    """Whoever mends a function and runs the script again must not get the old result."""
+    problem = fl.problems.quadratics(matrices=[np.eye(2)], optima=[np.ones(2)])
+    (method, function, metric), (mended, other_function, other_metric) = _of_users(1.0), _of_users(0.5)
+
+    def run(method: fl.LocalMethod, metrics: list[Any], rounds: int = 2) -> fl.Result:
+        file = tmp_path / "run.npz"
+        return fl.simulate(problem, method, rounds=rounds, local_steps=1, metrics=metrics, checkpoint=file)
+
+    run(method, [function, metric])
+    same, same_function, same_metric = _of_users(1.0)
+    assert len(run(same, [same_function, same_metric], rounds=4).history) == 5
+    with pytest.raises(ValueError, match="belongs to another run: numbers of the method"):
+        run(mended, [function, metric], rounds=6)
+    for metrics in ([other_function, metric], [function, other_metric]):
+        with pytest.raises(ValueError, match="belongs to another run: metrics and their data"):
+            run(method, metrics, rounds=6)
+
+
+def test_a_metric_that_collects_what_it_sees_goes_on(tmp_path: Path):
+    problem, seen = fl.problems.quadratics(matrices=[np.eye(2)], optima=[np.ones(2)]), []
+
+    def collect(x: np.ndarray) -> float:
+        seen.append(x)
+        return float(len(seen))
+
+    for rounds in (2, 4):
+        arguments: dict[str, Any] = {"local_steps": 1, "checkpoint": tmp_path / "run.npz", "metrics": [collect]}
+        fl.simulate(problem, fl.methods.FedAvg(0.1), rounds=rounds, **arguments)
+    assert len(seen) == 5
 
 
 def test_a_run_that_diverged_between_evaluations_is_the_same_when_it_is_called_again(tmp_path: Path):
