@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from fedlocal.plot.chart import PALETTE, Chart, axis_label, is_wide
-from fedlocal.plot.tidy import grid_names
+from fedlocal.plot.tidy import grid_names, psi_caption
 from fedlocal.report.figures import STYLE
-from fedlocal.simulation.sweeps.result import Rule, SweepResult
+from fedlocal.simulation.sweeps.result import Rule, SweepResult, scores_of
 from fedlocal.util import checks
 
 DIVERGED = "#c9c9c9"
@@ -67,8 +67,10 @@ def heat_map(
         else:
             _colours(figure, axis, names, scores, label, largest)
         others = [name for name in grid_names(sweep) if name not in names]
-        if others:
-            axis.set_title(f"the best over {' and '.join(map(axis_label, others))}", fontweight="normal", fontsize=9.5)
+        caption = [f"the best over {' and '.join(map(axis_label, others))}"] if others else []
+        caption += psi_caption(metric, sweep.methods)
+        if caption:
+            axis.set_title("\n".join(caption), fontweight="normal", fontsize=9.5)
         handles, labels = axis.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9)
     return figure
@@ -88,7 +90,7 @@ def _axes(sweep: SweepResult, axes: Sequence[str] | None) -> list[str]:
 
 def _scores(sweep: SweepResult, names: list[str], metric: str, rule: Rule, window: int, largest: bool) -> pd.Series:
     """Return the score by the values of the axes; missing where all cells diverged."""
-    table = sweep.cells.assign(score=sweep.score(metric, rule, window, largest))
+    table = sweep.cells.assign(score=scores_of(sweep, metric, rule, window, largest))
     each: Any = grid_names(sweep)
     means = table.groupby(each, dropna=False)["score"].agg(lambda scores: scores.mean(skipna=False))
     grouped = means.groupby(level=names)

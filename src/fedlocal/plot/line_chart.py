@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedlocal.plot.chart import PALETTE, Chart, axis_label, is_wide
-from fedlocal.plot.tidy import Curves, method_name, tidy_table
+from fedlocal.plot.tidy import Curves, method_name, methods_of, psi_caption, tidy_table
 from fedlocal.report.figures import STYLE
 from fedlocal.simulation.result import ProblemReference, Result
 
@@ -59,7 +59,7 @@ def curves(results: Curves, y: str = "objective", x: str = "round") -> Figure:
             of = problem.name if isinstance(problem, ProblemReference) else type(problem).__name__
             axis.set_title(f"{method_name(results)} on {of}")
         _scale(axis, table)
-        _legend(figure, axis, table)
+        _legend(figure, axis, table, psi_caption(y, methods_of(results)))
     return figure
 
 
@@ -107,18 +107,19 @@ def _scale(axis: Axes, table: Any) -> None:
     axis.margins(x=0.02)
 
 
-def _legend(figure: Chart, axis: Axes, table: Any) -> None:
-    """Put a legend below the axis, which says what the band is; none for a single line without a band."""
+def _legend(figure: Chart, axis: Axes, table: Any, caption: list[str]) -> None:
+    """Put a legend below the axis, with a caption that says what the band is; none for a single line without a band."""
     handles, labels = axis.get_legend_handles_labels()
     seeds = set(table.groupby("label")["seed"].nunique())
-    band = max(seeds) > 1
-    text = f"mean of {max(seeds)} seeds; the band is" if len(seeds) == 1 else "mean over seeds; the band is"
-    title = f"{text} from the smallest to the largest" if band else None
-    if band and not labels:
-        axis.set_title(str(title), fontsize=9, fontweight="normal")
-    elif len(labels) > 1 or band or "diverged" in "".join(labels):
+    if max(seeds) > 1:
+        text = f"mean of {max(seeds)} seeds; the band is" if len(seeds) == 1 else "mean over seeds; the band is"
+        caption = [f"{text} from the smallest to the largest", *caption]
+    if caption and not labels:
+        axis.set_title("\n".join(caption), fontsize=9, fontweight="normal")
+    elif len(labels) > 1 or caption or "diverged" in "".join(labels):
         columns = max(1, min(len(labels), LEGEND_WIDTH // (8 + max(map(len, labels)))))
-        figure.set_figheight(figure.get_figheight() + LINE_HEIGHT * (band - (-len(labels) // columns)))
+        figure.set_figheight(figure.get_figheight() + LINE_HEIGHT * (len(caption) - (-len(labels) // columns)))
+        title = "\n".join(caption) or None
         figure.legend(
             handles, labels, loc="outside lower center", ncols=columns, title=title, fontsize=9, title_fontsize=9
         )
