@@ -76,23 +76,23 @@ class SweepResult:
     plans: list[Plan] = field(repr=False)
     provenance: dict[str, Any] = field(repr=False)
 
-    def score(self, metric: str, rule: Rule = "mean", window: int = 100, largest: bool = False) -> pd.Series:
+    def score(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> pd.Series:
         """Return one number per cell, by a rule about a column of the history.
 
-        "mean": over the evaluations of the last `window` rounds; "last": after the last round; both are missing for a cell that
+        "last": after the last round; "mean": over the evaluations of the last `window` rounds; both are missing for a cell that
         diverged. "best": the smallest (or largest) of all evaluations, before a divergence too. A UserWarning says so where
         `metric` is the objective and psi differs between cells, so that the scores are of different functions.
         """
         self._warn_of_different_psi("score", metric)
         return scores_of(self, metric, rule, window, largest)
 
-    def best(self, metric: str, rule: Rule = "mean", window: int = 100, largest: bool = False) -> int:
+    def best(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> int:
         """Return the cell with the smallest (or largest) score; see `score` for the rules.
 
         >>> import fedlocal as fl
         >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
         >>> grid = {"client_step_size": [0.01, 0.1]}
-        >>> fl.sweep(problem, fl.methods.FedAvg(0.1), grid, rounds=50, local_steps=1).best("loss", rule="last")
+        >>> fl.sweep(problem, fl.methods.FedAvg(0.1), grid, rounds=50, local_steps=1).best("loss")
         1
         """
         self._warn_of_different_psi("best", metric)

@@ -67,3 +67,10 @@ def lines_title(sweep: fl.SweepResult, metric: str) -> str:
 def test_a_notebook_ranks_cells_of_different_psi_by_their_loss():
     assert "smallest loss after" in strengths(0.1, 0.2)._repr_html_()
     assert "smallest objective after" in strengths(0.1)._repr_html_()
+
+
+def test_the_last_round_counts_unless_another_rule_is_given():
+    one = strengths(0.1)
+    assert one.score("loss").equals(one.score("loss", "last"))
+    assert not one.score("loss").equals(one.score("loss", "mean"))
+    assert one.best("loss") == one.best("loss", "last")
