@@ -89,6 +89,9 @@ class SweepResult:
     def best(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> int:
         """Return the cell with the smallest (or largest) score; see `score` for the rules.
 
+        With a `seed` in the grid it is the first cell of the best setting: that with the smallest mean over the seeds, as in
+        `summary`, of which no run diverged. The best single run may be luck.
+
         >>> import fedlocal as fl
         >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
         >>> grid = {"client_step_size": [0.01, 0.1]}
@@ -97,15 +100,21 @@ class SweepResult:
         """
         self._warn_of_different_psi("best", metric)
         scores: Any = scores_of(self, metric, rule, window, largest)
-        if scores.isna().all():
-            raise ValueError(f"best: no cell has a finite {metric!r} by the rule {rule!r}; all of them diverged")
-        return int(scores.idxmax() if largest else scores.idxmin())
+        names = self._setting_names()
+        setting = self.cells.groupby(names, dropna=False).ngroup() if names else np.zeros(len(scores), int)
+        means = scores.groupby(setting).transform(lambda own: own.mean(skipna=False))
+        if means.isna().all():
+            what = "each of them has a run that diverged" if "seed" in self.cells else "all of them diverged"
+            cells = "setting" if "seed" in self.cells else "cell"
+            raise ValueError(f"best: no {cells} has a finite {metric!r} by the rule {rule!r}; {what}")
+        return int(means.idxmax() if largest else means.idxmin())
 
     def summary(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> pd.DataFrame:
         """Return the scores over the seeds: a row for each combination of the grid's other values.
 
-        `runs` counts its cells and `diverged` those without a score; `mean`, `sd`, `min` and `max` are over the others, and `sd`
-        has one less than their number as divisor. See `score` for the rules.
+        `runs` counts its cells and `diverged` those that diverged; `mean`, `sd`, `min` and `max` are over all of its cells, and
+        missing if one has no score, so that a setting that may diverge is not the best. `sd` has one less than their number as
+        divisor. See `score` for the rules.
 
         Args:
             metric: a column of the history.
@@ -120,17 +129,17 @@ class SweepResult:
         """
         self._warn_of_different_psi("summary", metric)
         scores = scores_of(self, metric, rule, window, largest)
-        names = [name for name in self.cells if name not in ("seed", "diverged")]
-        table = self.cells[names].assign(score=scores)
-        grouped: Any = table.groupby(names, sort=False, dropna=False)["score"] if names else [((), table["score"])]
+        names = self._setting_names()
+        table = self.cells.assign(score=scores)
+        groups: Any = table.groupby(names, sort=False, dropna=False) if names else [((), table)]
         rows = [
             {
                 **dict(zip(names, key if isinstance(key, tuple) else (key,), strict=True)),
-                "runs": len(found),
-                "diverged": int(found.isna().sum()),
-                **{name: float(getattr(found, how)()) for name, how in SPREAD.items()},
+                "runs": len(cells),
+                "diverged": int(cells["diverged"].notna().sum()),
+                **{name: float(getattr(cells["score"], how)(skipna=False)) for name, how in SPREAD.items()},
             }
-            for key, found in grouped
+            for key, cells in groups
         ]
         return pd.DataFrame(rows)
 
@@ -186,6 +195,10 @@ class SweepResult:
         rows = html.table(list(map(str, ranked)), ranked.to_numpy(object).tolist())
         best = html.paragraph(f"the cells with the smallest {metric} after the last round") if len(ranked) else ""
         return html.section(repr(self), best, rows if len(ranked) else "")
+
+    def _setting_names(self) -> list[str]:
+        """Return the names of the grid without the seed: cells that agree in them are of one setting."""
+        return [name for name in self.cells if name not in ("seed", "diverged")]
 
     def _warn_of_different_psi(self, caller: str, metric: str) -> None:
         if psi_differs(metric, self.methods):

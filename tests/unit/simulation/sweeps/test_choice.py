@@ -3,6 +3,8 @@
 from functools import cache
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import fedlocal as fl
@@ -74,3 +76,44 @@ def test_the_last_round_counts_unless_another_rule_is_given():
     assert one.score("loss").equals(one.score("loss", "last"))
     assert not one.score("loss").equals(one.score("loss", "mean"))
     assert one.best("loss") == one.best("loss", "last")
+
+
+def made(losses: dict[float, list[float]], rounds: int = 100) -> fl.SweepResult:
+    """A sweep with these losses after the last round, by step size and seed; inf is a run that diverged."""
+    rows = [(size, seed, loss) for size, of_seeds in losses.items() for seed, loss in enumerate(of_seeds)]
+    cells: Any = pd.DataFrame(rows, columns=["step_size", "seed", "loss"])
+    gone = pd.array([None if np.isfinite(loss) else rounds for loss in cells["loss"]], "Int64")
+    ends = cells.reset_index(names="cell").assign(round=rounds)
+    history = pd.concat([ends.assign(round=0, loss=10.0), ends])
+    nothing: dict[str, Any] = dict.fromkeys(["methods", "points", "servers", "problem", "plans"])
+    cells = cells.drop(columns="loss").assign(diverged=gone)
+    return fl.SweepResult(cells, history, provenance={"configuration": {"rounds": rounds}}, **nothing)
+
+
+UNEQUAL = {0.1: [2.0, 9.0, 9.0], 0.2: [3.0, 4.0, 3.0], 0.4: [1.0, np.inf, 1.0]}
+
+
+def test_table_best_cell_and_figure_agree_that_neither_luck_nor_a_setting_that_diverges_is_best():
+    sweep = made(UNEQUAL)
+    table: Any = sweep.summary("loss")
+    for column in ("mean", "min", "max"):
+        assert np.isnan(table[column][2])
+    assert table["diverged"].tolist() == [0, 0, 1]
+    assert table.sort_values("mean")["step_size"].tolist() == [0.2, 0.1, 0.4]
+    np.testing.assert_allclose(table["mean"][:2], [20 / 3, 10 / 3], rtol=1e-15)
+    assert sweep.best("loss") == 3  # the first seed of 0.2
+    assert sweep.best("loss", largest=True) == 0
+    figure: Any = sweep.plot("loss")
+    (star,) = [line for line in figure.axes[0].lines if str(line.get_label()).startswith("best")]
+    assert star.get_xdata() == [0.2]
+
+
+def test_runs_that_diverged_are_counted_by_every_rule():
+    assert made(UNEQUAL).summary("loss", "best")["diverged"].tolist() == [0, 0, 1]
+
+
+def test_no_setting_is_best_if_each_has_a_run_that_diverged():
+    with pytest.raises(
+        ValueError, match="best: no setting has a finite 'loss' by the rule 'last'; each of them has a run"
+    ):
+        made({0.1: [1.0, np.inf], 0.2: [np.inf, 1.0]}).best("loss")
