@@ -22,7 +22,8 @@ LINE_HEIGHT = 0.2  # inches of a line of the legend
 def curves(results: Curves, y: str = "objective", x: str = "round") -> Figure:
     r"""Draw one line for each method, with a band over seeds.
 
-    The line is the mean over seeds and the band reaches from the smallest to the largest value; both end where a seed diverges.
+    The line is the mean over seeds and the band reaches from the smallest to the largest value; both end where a seed diverges,
+    and have the evaluations that all seeds have, which the legend says where some have more.
     The y axis is logarithmic where values are positive and span more than a decade.
 
     Args:
@@ -65,7 +66,8 @@ def curves(results: Curves, y: str = "objective", x: str = "round") -> Figure:
 
 def _line(axis: Axes, label: str, rows: Any, number: int, count: int) -> None:
     """Draw the mean over the seeds of one label, its band, and a cross where a seed diverges."""
-    seeds, moments = rows["seed"].nunique(), rows.assign(y=rows["y"].where(np.isfinite(rows["y"]))).groupby("moment")
+    seeds, rows = rows["seed"].nunique(), rows.assign(y=rows["y"].where(np.isfinite(rows["y"])))
+    moments = rows.groupby("moment")
     summary: Any = moments.agg(
         x=("x", "mean"), y=("y", "mean"), low=("y", "min"), high=("y", "max"), seen=("y", "count")
     )
@@ -73,16 +75,20 @@ def _line(axis: Axes, label: str, rows: Any, number: int, count: int) -> None:
     color: Any = (
         PALETTE[number % len(PALETTE)] if count <= len(PALETTE) else mpl.colormaps["viridis"](number / (count - 1))
     )
-    broken = rows.loc[~rows["finite"], "seed"].nunique()
-    said = f" ({broken} of {seeds} seeds diverged)" if seeds > 1 else " (diverged)"
-    shown = (
-        f"{label}{said if broken else ''}".strip() or "_"
-    )  # Matplotlib leaves labels that begin with _ out of legends
+    broken = rows.loc[~rows["finite"], "seed"].unique()
+    said = []
+    if len(broken):
+        said.append(f"{len(broken)} of {seeds} seeds diverged" if seeds > 1 else "diverged")
+    steady = rows[~rows["seed"].isin(broken)].groupby("moment")["y"].count()
+    if ((steady > 0) & (steady < seeds - len(broken))).any():  # where a seed was stopped, or was not evaluated
+        said.append(f"the {len(whole)} of {(summary['seen'] > 0).sum()} evaluations that all seeds have")
+    shown = f"{label} ({'; '.join(said)})" if said else label
+    shown = shown.strip() or "_"  # Matplotlib leaves labels that begin with _ out of legends
     style = LINE_STYLES[number % len(LINE_STYLES)]
     axis.plot(whole["x"], whole["y"], color=color, linestyle=style, linewidth=1.8, label=shown, zorder=3)
     if seeds > 1:
         axis.fill_between(whole["x"], whole["low"], whole["high"], color=color, alpha=0.2, linewidth=0, zorder=2)
-    if broken:
+    if len(broken):
         axis.plot(whole["x"].tail(1), whole["y"].tail(1), "x", color=color, markersize=8, markeredgewidth=2, zorder=4)
 
 

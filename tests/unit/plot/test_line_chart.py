@@ -138,6 +138,16 @@ def test_a_band_ends_where_a_seed_diverges():
     assert legend(figure) == ["a (1 of 2 seeds diverged)"]
 
 
+def test_the_legend_says_that_seeds_which_ended_early_shorten_the_line():
+    early, late = run(ONE, 0), history(run(ONE, 1))
+    frame = pd.concat([history(early).head(2).assign(seed=0, method="a"), late.assign(seed=1, method="a")])
+    figure: Any = fl.plot.curves(frame, y="loss")
+    assert len(lines(figure)[0]) == 2
+    assert legend(figure) == ["a (the 2 of 5 evaluations that all seeds have)"]
+    apart = table(method="a", seed=[0, 0, 1, 1], round=[0, 2, 1, 3], loss=1.0)
+    assert legend(fl.plot.curves(apart, y="loss")) == ["a (the 0 of 4 evaluations that all seeds have)"]
+
+
 def test_a_value_that_is_missing_in_some_rounds_is_not_a_divergence():
     frame = table(method=["a", "a", "b", "b"], round=[0, 1] * 2, loss=1.0, rare=[1, np.nan, 3, 4])
     assert legend(fl.plot.curves(frame, y="rare")) == ["a", "b"]
