@@ -107,9 +107,8 @@ def _scale(axis: Axes, table: Any) -> None:
         axis.set_yscale("log")
     if cut:
         low, high = float(shown.min()), float(shown.max())
-        axis.set_ylim(
-            (low / 1.3, high * 1.3) if is_wide(shown) else (low - 0.05 * (high - low), high + 0.05 * (high - low))
-        )
+        space = 0.05 * (high - low) or high  # high is at least top, if all values are the same
+        axis.set_ylim((low / 1.3, high * 1.3) if is_wide(shown) else (low - space, high + space))
     axis.margins(x=0.02)
 
 

@@ -130,6 +130,12 @@ def test_a_run_that_diverges_is_named_and_does_not_set_the_scale():
     assert high < 10 * history(run())["loss"].max()
 
 
+def test_a_run_that_diverges_at_once_has_a_scale():
+    figure: Any = fl.plot.curves(table(round=[0, 1, 2], loss=[2.0, 1e30, np.inf]), y="loss")
+    low, high = figure.axes[0].get_ylim()
+    assert low < 2 < high < 1e3
+
+
 def test_a_band_ends_where_a_seed_diverges():
     frame = table(method="a", seed=[0, 0, 0, 1, 1, 1], round=[0, 1, 2] * 2, loss=[1, 2, np.nan, 3, 4, 5.0])
     figure: Any = fl.plot.curves(frame, y="loss")
