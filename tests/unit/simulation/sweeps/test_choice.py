@@ -1,5 +1,7 @@
 """Choosing among the cells of a sweep: what is compared, and which setting is best."""
 
+import inspect
+import re
 from functools import cache
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 
 import fedlocal as fl
 from conformance.federation import federation
+from fedlocal.simulation.sweeps.result import RULES
+from paths import ROOT
 
 WORK: dict[str, Any] = {"rounds": 2, "local_steps": 1, "progress": False}
 CHOICES = ("best", "score", "summary")
@@ -117,3 +121,23 @@ def test_no_setting_is_best_if_each_has_a_run_that_diverged():
         ValueError, match="best: no setting has a finite 'loss' by the rule 'last'; each of them has a run"
     ):
         made({0.1: [1.0, np.inf], 0.2: [np.inf, 1.0]}).best("loss")
+
+
+def test_the_page_names_the_arguments_of_simulate_that_sweeps_do_not_take():
+    text = " ".join((ROOT / "docs/simulate.md").read_text().split())
+    names = [set(inspect.signature(function).parameters) for function in (fl.simulate, fl.sweep, fl.compare)]
+    said = text.split("`fl.sweep` and `fl.compare` take ")[1].split(": all of their runs")[0]
+    taken, refused = (set(re.findall(r"`(\w+)`", part)) - {"simulate"} for part in said.split(", but not "))
+    assert taken <= names[0] & names[1] & names[2]
+    assert refused == names[0] - names[1] == names[0] - names[2] - {"method", "seed"}
+
+
+def test_the_page_names_the_arguments_of_a_choice():
+    text = (ROOT / "docs/simulate.md").read_text()
+    section = text.split("## Choosing among many runs")[1].split("## Metrics")[0]
+    for function in (fl.SweepResult.score, fl.SweepResult.summary, fl.SweepResult.best, fl.plot.heat_map):
+        parameters = inspect.signature(function).parameters
+        assert {"rule", "window", "largest"} < set(parameters)
+        assert f'`rule="{parameters["rule"].default}"` (the default)' in section
+        assert f"`window={parameters['window'].default}`" in section
+    assert set(re.findall(r'^\| `rule="(\w+)"', section, re.MULTILINE)) == set(RULES)
