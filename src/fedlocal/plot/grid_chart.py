@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from fedlocal.plot.chart import PALETTE, Chart, axis_label, is_wide
-from fedlocal.plot.tidy import grid_names
+from fedlocal.plot.tidy import grid_names, psi_caption
 from fedlocal.report.figures import STYLE
-from fedlocal.simulation.sweeps.result import Rule, SweepResult
+from fedlocal.simulation.sweeps.result import Rule, SweepResult, scores_of
 from fedlocal.util import checks
 
 DIVERGED = "#c9c9c9"
@@ -33,7 +33,8 @@ def heat_map(
     r"""Draw the score of every cell of a sweep: colours over two numbers of its grid, or a line over one.
 
     The best cell has a star, cells that diverged have crosses. The score is the mean over seeds, where the grid has a `seed`,
-    and the best over what else the grid has besides `axes`.
+    and the best over what else the grid has besides `axes`. A setting of which one seed diverged has diverged; beside its cross
+    stands how many of its runs did.
 
     Args:
         sweep: the result of `fl.sweep`.
@@ -53,7 +54,7 @@ def heat_map(
     """
     checks.instance("heat_map", "sweep", sweep, SweepResult)
     names = _axes(sweep, axes)
-    scores = _scores(sweep, names, metric, rule, window, largest)
+    scores, lost = _scores(sweep, names, metric, rule, window, largest)
     label = axis_label(metric) + {
         "last": " after the last round",
         "mean": f", mean of the last {window} rounds",
@@ -63,12 +64,15 @@ def heat_map(
         figure = Chart(6.2, 4.4)
         axis = figure.subplots()
         if len(names) == 1:
-            _score_line(axis, names[0], scores, label, largest)
+            _score_line(axis, names[0], scores, lost, label, largest)
         else:
-            _colours(figure, axis, names, scores, label, largest)
+            _colours(figure, axis, names, scores, lost, label, largest)
         others = [name for name in grid_names(sweep) if name not in names]
-        if others:
-            axis.set_title(f"the best over {' and '.join(map(axis_label, others))}", fontweight="normal", fontsize=9.5)
+        best_over = [f"the best over {' and '.join(map(axis_label, others))}"] if others else []
+        caption = [", ".join([*_mean_caption(sweep), *best_over])] if "seed" in sweep.cells or others else []
+        caption += psi_caption(metric, sweep.methods)
+        if caption:
+            axis.set_title("\n".join(caption), fontweight="normal", fontsize=9.5)
         handles, labels = axis.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9)
     return figure
@@ -86,19 +90,28 @@ def _axes(sweep: SweepResult, axes: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _scores(sweep: SweepResult, names: list[str], metric: str, rule: Rule, window: int, largest: bool) -> pd.Series:
-    """Return the score by the values of the axes; missing where all cells diverged."""
-    table = sweep.cells.assign(score=sweep.score(metric, rule, window, largest))
+def _mean_caption(sweep: SweepResult) -> list[str]:
+    """Return what the caption says about seeds; nothing if the grid has none."""
+    return [f"mean of {sweep.cells['seed'].nunique()} seeds"] if "seed" in sweep.cells else []
+
+
+def _scores(
+    sweep: SweepResult, names: list[str], metric: str, rule: Rule, window: int, largest: bool
+) -> tuple[pd.Series, pd.Series]:
+    """Return the score by the values of the axes, missing where no setting has one for all seeds, and how many runs are lost."""
+    table = sweep.cells.assign(score=scores_of(sweep, metric, rule, window, largest))
     each: Any = grid_names(sweep)
     means = table.groupby(each, dropna=False)["score"].agg(lambda scores: scores.mean(skipna=False))
     grouped = means.groupby(level=names)
     scores: Any = grouped.max() if largest else grouped.min()
     if scores.isna().all():
         raise ValueError(f"heat_map: no cell has a finite {metric!r} by the rule {rule!r}; all of them diverged")
-    return scores
+    runs: Any = table.groupby(names)["score"]
+    said = [f"{size - count} of {size}" for size, count in zip(runs.size(), runs.count(), strict=True)]
+    return scores, pd.Series(said if "seed" in sweep.cells else "", index=scores.index)
 
 
-def _score_line(axis: Axes, name: str, scores: pd.Series, label: str, largest: bool) -> None:
+def _score_line(axis: Axes, name: str, scores: pd.Series, lost: pd.Series, label: str, largest: bool) -> None:
     fine: Any = scores.dropna()
     broken: Any = scores.index[scores.isna().to_numpy()]
     axis.plot(fine.index, fine, "o-", color=PALETTE[0], markersize=4.5, linewidth=1.8, label="score")
@@ -108,12 +121,14 @@ def _score_line(axis: Axes, name: str, scores: pd.Series, label: str, largest: b
         axis.set_yscale("log")
     if len(broken):
         at_top = axis.get_xaxis_transform()
-        axis.plot(broken, np.full(len(broken), 0.97), "x", color="#555555", transform=at_top, label="diverged")
+        _crosses(axis, broken, np.full(len(broken), 0.97), lost[broken], at_top)
     _set_scale(axis, "x", np.asarray(scores.index, float))
     axis.set(xlabel=axis_label(name), ylabel=label)
 
 
-def _colours(figure: Chart, axis: Axes, names: list[str], scores: pd.Series, label: str, largest: bool) -> None:
+def _colours(
+    figure: Chart, axis: Axes, names: list[str], scores: pd.Series, lost: pd.Series, label: str, largest: bool
+) -> None:
     table: Any = scores.unstack(names[0])
     xs, ys = np.asarray(table.columns, float), np.asarray(table.index, float)
     edges = _edges(xs), _edges(ys)
@@ -128,16 +143,25 @@ def _colours(figure: Chart, axis: Axes, names: list[str], scores: pd.Series, lab
     if broken.count():
         axis.pcolormesh(*edges, broken, cmap=ListedColormap([DIVERGED]), edgecolors="white", linewidth=0.6)
         rows, columns = np.nonzero(~np.ma.getmaskarray(broken))
-        axis.plot(xs[columns], ys[rows], "x", color="#555555", markersize=6, label="diverged")
+        said: Any = lost.unstack(names[0]).to_numpy()[rows, columns]
+        _crosses(axis, xs[columns], ys[rows], said, axis.transData)
     best: Any = scores.idxmax() if largest else scores.idxmin()
-    said = ", ".join(f"{axis_label(name)} {value:.3g}" for name, value in zip(names, best, strict=True))
-    _star(axis, best[0], best[1], said)
+    where = ", ".join(f"{axis_label(name)} {value:.3g}" for name, value in zip(names, best, strict=True))
+    _star(axis, best[0], best[1], where)
     _set_scale(axis, "x", xs)
     _set_scale(axis, "y", ys)
     axis.set(xlabel=axis_label(names[0]), ylabel=axis_label(names[1]))
     axis.set_xlim(edges[0][0], edges[0][-1])
     axis.set_ylim(edges[1][0], edges[1][-1])
     figure.colorbar(mesh, ax=axis, label=label, pad=0.02)
+
+
+def _crosses(axis: Axes, xs: Any, ys: Any, lost: Any, transform: Any) -> None:
+    """Draw a cross at each place, and below it how many runs are lost there."""
+    axis.plot(xs, ys, "x", color="#555555", markersize=6, transform=transform, label="diverged")
+    for x, y, said in zip(xs, ys, lost, strict=True):
+        look: Any = {"xycoords": transform, "xytext": (0, -6), "textcoords": "offset points"}
+        axis.annotate(said, (x, y), ha="center", va="top", fontsize=7.5, color="#333333", **look)
 
 
 def _star(axis: Axes, x: float, y: float, said: str) -> None:

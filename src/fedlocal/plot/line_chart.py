@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedlocal.plot.chart import PALETTE, Chart, axis_label, is_wide
-from fedlocal.plot.tidy import Curves, method_name, tidy_table
+from fedlocal.plot.tidy import Curves, method_name, methods_of, psi_caption, tidy_table
 from fedlocal.report.figures import STYLE
 from fedlocal.simulation.result import ProblemReference, Result
 
@@ -22,7 +22,8 @@ LINE_HEIGHT = 0.2  # inches of a line of the legend
 def curves(results: Curves, y: str = "objective", x: str = "round") -> Figure:
     r"""Draw one line for each method, with a band over seeds.
 
-    The line is the mean over seeds and the band reaches from the smallest to the largest value; both end where a seed diverges.
+    The line is the mean over seeds and the band reaches from the smallest to the largest value; both end where a seed diverges,
+    and have the evaluations that all seeds have, which the legend says where some have more.
     The y axis is logarithmic where values are positive and span more than a decade.
 
     Args:
@@ -59,13 +60,14 @@ def curves(results: Curves, y: str = "objective", x: str = "round") -> Figure:
             of = problem.name if isinstance(problem, ProblemReference) else type(problem).__name__
             axis.set_title(f"{method_name(results)} on {of}")
         _scale(axis, table)
-        _legend(figure, axis, table)
+        _legend(figure, axis, table, psi_caption(y, methods_of(results)))
     return figure
 
 
 def _line(axis: Axes, label: str, rows: Any, number: int, count: int) -> None:
     """Draw the mean over the seeds of one label, its band, and a cross where a seed diverges."""
-    seeds, moments = rows["seed"].nunique(), rows.assign(y=rows["y"].where(np.isfinite(rows["y"]))).groupby("moment")
+    seeds, rows = rows["seed"].nunique(), rows.assign(y=rows["y"].where(np.isfinite(rows["y"])))
+    moments = rows.groupby("moment")
     summary: Any = moments.agg(
         x=("x", "mean"), y=("y", "mean"), low=("y", "min"), high=("y", "max"), seen=("y", "count")
     )
@@ -73,16 +75,20 @@ def _line(axis: Axes, label: str, rows: Any, number: int, count: int) -> None:
     color: Any = (
         PALETTE[number % len(PALETTE)] if count <= len(PALETTE) else mpl.colormaps["viridis"](number / (count - 1))
     )
-    broken = rows.loc[~rows["finite"], "seed"].nunique()
-    said = f" ({broken} of {seeds} seeds diverged)" if seeds > 1 else " (diverged)"
-    shown = (
-        f"{label}{said if broken else ''}".strip() or "_"
-    )  # Matplotlib leaves labels that begin with _ out of legends
+    broken = rows.loc[~rows["finite"], "seed"].unique()
+    said = []
+    if len(broken):
+        said.append(f"{len(broken)} of {seeds} seeds diverged" if seeds > 1 else "diverged")
+    steady = rows[~rows["seed"].isin(broken)].groupby("moment")["y"].count()
+    if ((steady > 0) & (steady < seeds - len(broken))).any():  # where a seed was stopped, or was not evaluated
+        said.append(f"the {len(whole)} of {(summary['seen'] > 0).sum()} evaluations that all seeds have")
+    shown = f"{label} ({'; '.join(said)})" if said else label
+    shown = shown.strip() or "_"  # Matplotlib leaves labels that begin with _ out of legends
     style = LINE_STYLES[number % len(LINE_STYLES)]
     axis.plot(whole["x"], whole["y"], color=color, linestyle=style, linewidth=1.8, label=shown, zorder=3)
     if seeds > 1:
         axis.fill_between(whole["x"], whole["low"], whole["high"], color=color, alpha=0.2, linewidth=0, zorder=2)
-    if broken:
+    if len(broken):
         axis.plot(whole["x"].tail(1), whole["y"].tail(1), "x", color=color, markersize=8, markeredgewidth=2, zorder=4)
 
 
@@ -101,24 +107,24 @@ def _scale(axis: Axes, table: Any) -> None:
         axis.set_yscale("log")
     if cut:
         low, high = float(shown.min()), float(shown.max())
-        axis.set_ylim(
-            (low / 1.3, high * 1.3) if is_wide(shown) else (low - 0.05 * (high - low), high + 0.05 * (high - low))
-        )
+        space = 0.05 * (high - low) or high  # high is at least top, if all values are the same
+        axis.set_ylim((low / 1.3, high * 1.3) if is_wide(shown) else (low - space, high + space))
     axis.margins(x=0.02)
 
 
-def _legend(figure: Chart, axis: Axes, table: Any) -> None:
-    """Put a legend below the axis, which says what the band is; none for a single line without a band."""
+def _legend(figure: Chart, axis: Axes, table: Any, caption: list[str]) -> None:
+    """Put a legend below the axis, with a caption that says what the band is; none for a single line without a band."""
     handles, labels = axis.get_legend_handles_labels()
     seeds = set(table.groupby("label")["seed"].nunique())
-    band = max(seeds) > 1
-    text = f"mean of {max(seeds)} seeds; the band is" if len(seeds) == 1 else "mean over seeds; the band is"
-    title = f"{text} from the smallest to the largest" if band else None
-    if band and not labels:
-        axis.set_title(str(title), fontsize=9, fontweight="normal")
-    elif len(labels) > 1 or band or "diverged" in "".join(labels):
+    if max(seeds) > 1:
+        text = f"mean of {max(seeds)} seeds; the band is" if len(seeds) == 1 else "mean over seeds; the band is"
+        caption = [f"{text} from the smallest to the largest", *caption]
+    if caption and not labels:
+        axis.set_title("\n".join(caption), fontsize=9, fontweight="normal")
+    elif len(labels) > 1 or caption or "diverged" in "".join(labels):
         columns = max(1, min(len(labels), LEGEND_WIDTH // (8 + max(map(len, labels)))))
-        figure.set_figheight(figure.get_figheight() + LINE_HEIGHT * (band - (-len(labels) // columns)))
+        figure.set_figheight(figure.get_figheight() + LINE_HEIGHT * (len(caption) - (-len(labels) // columns)))
+        title = "\n".join(caption) or None
         figure.legend(
             handles, labels, loc="outside lower center", ncols=columns, title=title, fontsize=9, title_fontsize=9
         )

@@ -1,7 +1,7 @@
 """tidy_table: results of any kind as one table, with a row for each line, seed and evaluation."""
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 from fedlocal.methods.table import fields_of
 from fedlocal.plot.chart import axis_label
 from fedlocal.simulation.result import Result
-from fedlocal.simulation.sweeps.result import SweepResult
+from fedlocal.simulation.sweeps.result import SweepResult, psi_differs
 
 SAMPLING = ("local_steps", "local_epochs", "batch_size", "clients_per_round", "weights", "average", "problem")
 Curves = Result | SweepResult | pd.DataFrame | Sequence[Result] | Mapping[str, Result | Sequence[Result]]
@@ -54,6 +54,18 @@ def grid_names(result: SweepResult) -> list[str]:
     """Return the names of the grid of a sweep that have more than one value, without the seed."""
     cells: Any = result.cells
     return [name for name in cells if name not in ("diverged", "seed") and cells[name].nunique() > 1]
+
+
+def psi_caption(metric: str, methods: Iterable[Any]) -> list[str]:
+    """Return the line of a caption that says that psi differs between these methods and is part of the metric; none if not."""
+    return [f"{axis_label(metric)}: F + each method's own psi; they differ"] if psi_differs(metric, methods) else []
+
+
+def methods_of(results: Any) -> list[Any]:
+    """Return the methods of what can be drawn as curves; none of a table."""
+    if isinstance(results, SweepResult):
+        return results.methods
+    return [] if isinstance(results, pd.DataFrame) else [result.method for _, result in _listed(results)]
 
 
 def method_name(result: Result) -> str:

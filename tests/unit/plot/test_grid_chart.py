@@ -103,6 +103,37 @@ def test_seeds_are_averaged_and_one_that_diverged_makes_the_cell_diverged():
         fl.plot.heat_map(fl.SweepResult(**{**vars(sweep), "cells": cells, "history": history}), "loss")
 
 
+@pytest.mark.parametrize("with_server", [False, True])
+def test_a_cross_says_how_many_seeds_diverged_and_the_caption_that_scores_are_means(with_server: bool):
+    servers = [0.5, 1.0] if with_server else [1.0]
+    eta = {(size, seed): 1e60 if size > seed else 1e-3 for size in (0.0, 1.0, 3.0) for seed in (0, 1, 2)}
+    grid = [
+        {"size": size, "server": server, "seed": seed, "eta": eta[size, seed]}
+        for size, seed in eta
+        for server in servers
+    ]
+
+    def method(size: float, server: float, eta: float) -> fl.LocalMethod:
+        return fl.methods.FedAvg(eta, server)
+
+    with pytest.warns(fl.DivergenceWarning):
+        sweep: Any = fl.sweep(federation(), method, grid, rounds=3, local_steps=2, progress=False)
+    cells, history = (table.drop(columns="eta") for table in (sweep.cells, sweep.history))
+    sweep = fl.SweepResult(**{**vars(sweep), "cells": cells, "history": history})
+    figure: Any = fl.plot.heat_map(sweep, "loss")
+    said = {text.xy[0]: text.get_text() for text in figure.axes[0].texts}
+    assert said == {1.0: "1 of 3", 3.0: "3 of 3"}
+    assert len(figure.axes[0].texts) == 2 * len(servers)
+    assert figure.axes[0].get_title(loc="left") == "mean of 3 seeds"
+    figure._repr_png_()
+
+
+def test_without_seeds_a_cross_stands_alone():
+    figure: Any = sweep_over().plot("loss")
+    assert {text.get_text() for text in figure.axes[0].texts} <= {""}
+    assert figure.axes[0].get_title(loc="left") == ""
+
+
 def test_a_sweep_over_what_is_not_a_number_is_drawn_as_curves():
     grid = {"regularizer": [fl.regularizers.L1(0.1), fl.regularizers.L1(0.2)]}
     sweep: Any = fl.sweep(federation(), fl.methods.FedMiD(1e-2), grid, rounds=1, local_steps=1, progress=False)

@@ -130,12 +130,28 @@ def test_a_run_that_diverges_is_named_and_does_not_set_the_scale():
     assert high < 10 * history(run())["loss"].max()
 
 
+def test_a_run_that_diverges_at_once_has_a_scale():
+    figure: Any = fl.plot.curves(table(round=[0, 1, 2], loss=[2.0, 1e30, np.inf]), y="loss")
+    low, high = figure.axes[0].get_ylim()
+    assert low < 2 < high < 1e3
+
+
 def test_a_band_ends_where_a_seed_diverges():
     frame = table(method="a", seed=[0, 0, 0, 1, 1, 1], round=[0, 1, 2] * 2, loss=[1, 2, np.nan, 3, 4, 5.0])
     figure: Any = fl.plot.curves(frame, y="loss")
     np.testing.assert_array_equal(lines(figure)[0], [[0, 2], [1, 3]])
     np.testing.assert_array_equal(lines(figure)[1], [[1, 3]])  # the cross
     assert legend(figure) == ["a (1 of 2 seeds diverged)"]
+
+
+def test_the_legend_says_that_seeds_which_ended_early_shorten_the_line():
+    early, late = run(ONE, 0), history(run(ONE, 1))
+    frame = pd.concat([history(early).head(2).assign(seed=0, method="a"), late.assign(seed=1, method="a")])
+    figure: Any = fl.plot.curves(frame, y="loss")
+    assert len(lines(figure)[0]) == 2
+    assert legend(figure) == ["a (the 2 of 5 evaluations that all seeds have)"]
+    apart = table(method="a", seed=[0, 0, 1, 1], round=[0, 2, 1, 3], loss=1.0)
+    assert legend(fl.plot.curves(apart, y="loss")) == ["a (the 0 of 4 evaluations that all seeds have)"]
 
 
 def test_a_value_that_is_missing_in_some_rounds_is_not_a_divergence():

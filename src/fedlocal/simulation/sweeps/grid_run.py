@@ -87,7 +87,7 @@ def sweep(
         >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
         >>> grid = {"client_step_size": [0.01, 0.1], "server_step_size": [0.5, 1.0]}
         >>> result = fl.sweep(problem, fl.methods.FedAvg(1.0), grid, rounds=100, local_steps=1)
-        >>> best = result.best("loss", rule="last")
+        >>> best = result.best("loss")
         >>> result.cells.loc[best, ["client_step_size", "server_step_size"]].tolist()
         [0.1, 1.0]
     """

@@ -1,5 +1,7 @@
 """SweepResult: what a sweep gives back, and which of its cells is best."""
 
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -11,11 +13,18 @@ from fedlocal.simulation.plan import Plan
 from fedlocal.simulation.result import Divergence, Result, not_finite
 from fedlocal.util import checks, html
 from fedlocal.util.files import AnyPath
+from fedlocal.util.hashing import fingerprint
 
 SPREAD = {"mean": "mean", "sd": "std", "min": "min", "max": "max"}  # columns of `summary`, and pandas' names
 Rule = Literal["mean", "last", "best"]
 RULES: tuple[str, ...] = get_args(Rule)
 BEST_CELLS = 5  # that a notebook shows
+WITH_PSI = ("objective", "suboptimality")  # columns that have the method's own psi in them
+
+
+def psi_differs(metric: str, methods: Iterable[LocalMethod | None]) -> bool:
+    """Return True if a column of the history has psi in it and these methods have different ones, as far as they are known."""
+    return metric in WITH_PSI and len({fingerprint(each.regularizer) for each in methods if each is not None}) > 1
 
 
 def score_groups(
@@ -31,6 +40,16 @@ def score_groups(
     late = history["round"] > rounds - window if rule == "mean" else history["round"] == rounds
     grouped = values[late & ~diverged].groupby(by)[metric]
     return grouped.mean()[grouped.count() == grouped.size()]  # one that is not finite makes the score missing
+
+
+def scores_of(result: "SweepResult", metric: str, rule: Rule, window: int, largest: bool) -> pd.Series:
+    """Return `SweepResult.score` without its warning."""
+    columns = [c for c in result.history if c not in ("cell", *result.cells)]
+    checks.choice("score", "metric", metric, columns)
+    dead = result.history["cell"].isin(np.flatnonzero(result.cells["diverged"].notna()).tolist())
+    rounds = result.provenance["configuration"]["rounds"]
+    scores = score_groups(result.history, "cell", dead, rounds, metric, rule, window, largest)
+    return scores.reindex(result.cells.index).rename(f"{metric} ({rule})")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,38 +76,45 @@ class SweepResult:
     plans: list[Plan] = field(repr=False)
     provenance: dict[str, Any] = field(repr=False)
 
-    def score(self, metric: str, rule: Rule = "mean", window: int = 100, largest: bool = False) -> pd.Series:
+    def score(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> pd.Series:
         """Return one number per cell, by a rule about a column of the history.
 
-        "mean": over the evaluations of the last `window` rounds; "last": after the last round; both are missing for a cell that
-        diverged. "best": the smallest (or largest) of all evaluations, before a divergence too.
+        "last": after the last round; "mean": over the evaluations of the last `window` rounds; both are missing for a cell that
+        diverged. "best": the smallest (or largest) of all evaluations, before a divergence too. A UserWarning says so where
+        `metric` is the objective and psi differs between cells, so that the scores are of different functions.
         """
-        columns = [c for c in self.history if c not in ("cell", *self.cells)]
-        checks.choice("score", "metric", metric, columns)
-        dead = self.history["cell"].isin(np.flatnonzero(self.cells["diverged"].notna()).tolist())
-        rounds = self.provenance["configuration"]["rounds"]
-        scores = score_groups(self.history, "cell", dead, rounds, metric, rule, window, largest)
-        return scores.reindex(self.cells.index).rename(f"{metric} ({rule})")
+        self._warn_of_different_psi("score", metric)
+        return scores_of(self, metric, rule, window, largest)
 
-    def best(self, metric: str, rule: Rule = "mean", window: int = 100, largest: bool = False) -> int:
+    def best(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> int:
         """Return the cell with the smallest (or largest) score; see `score` for the rules.
+
+        With a `seed` in the grid it is the first cell of the best setting: that with the smallest mean over the seeds, as in
+        `summary`, of which no run diverged. The best single run may be luck.
 
         >>> import fedlocal as fl
         >>> problem = fl.problems.quadratics(matrices=[[[1.0]], [[3.0]]], optima=[[0.0], [1.0]])
         >>> grid = {"client_step_size": [0.01, 0.1]}
-        >>> fl.sweep(problem, fl.methods.FedAvg(0.1), grid, rounds=50, local_steps=1).best("loss", rule="last")
+        >>> fl.sweep(problem, fl.methods.FedAvg(0.1), grid, rounds=50, local_steps=1).best("loss")
         1
         """
-        scores: Any = self.score(metric, rule, window, largest)
-        if scores.isna().all():
-            raise ValueError(f"best: no cell has a finite {metric!r} by the rule {rule!r}; all of them diverged")
-        return int(scores.idxmax() if largest else scores.idxmin())
+        self._warn_of_different_psi("best", metric)
+        scores: Any = scores_of(self, metric, rule, window, largest)
+        names = self._setting_names()
+        setting = self.cells.groupby(names, dropna=False).ngroup() if names else np.zeros(len(scores), int)
+        means = scores.groupby(setting).transform(lambda own: own.mean(skipna=False))
+        if means.isna().all():
+            what = "each of them has a run that diverged" if "seed" in self.cells else "all of them diverged"
+            cells = "setting" if "seed" in self.cells else "cell"
+            raise ValueError(f"best: no {cells} has a finite {metric!r} by the rule {rule!r}; {what}")
+        return int(means.idxmax() if largest else means.idxmin())
 
     def summary(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> pd.DataFrame:
         """Return the scores over the seeds: a row for each combination of the grid's other values.
 
-        `runs` counts its cells and `diverged` those without a score; `mean`, `sd`, `min` and `max` are over the others, and `sd`
-        has one less than their number as divisor. See `score` for the rules.
+        `runs` counts its cells and `diverged` those that diverged; `mean`, `sd`, `min` and `max` are over all of its cells, and
+        missing if one has no score, so that a setting that may diverge is not the best. `sd` has one less than their number as
+        divisor. See `score` for the rules.
 
         Args:
             metric: a column of the history.
@@ -101,18 +127,19 @@ class SweepResult:
         >>> swept.summary("loss")[["client_step_size", "runs", "sd"]].to_numpy().tolist()
         [[0.01, 3.0, 0.0], [0.1, 3.0, 0.0]]
         """
-        scores = self.score(metric, rule, window, largest)
-        names = [name for name in self.cells if name not in ("seed", "diverged")]
-        table = self.cells[names].assign(score=scores)
-        grouped: Any = table.groupby(names, sort=False, dropna=False)["score"] if names else [((), table["score"])]
+        self._warn_of_different_psi("summary", metric)
+        scores = scores_of(self, metric, rule, window, largest)
+        names = self._setting_names()
+        table = self.cells.assign(score=scores)
+        groups: Any = table.groupby(names, sort=False, dropna=False) if names else [((), table)]
         rows = [
             {
                 **dict(zip(names, key if isinstance(key, tuple) else (key,), strict=True)),
-                "runs": len(found),
-                "diverged": int(found.isna().sum()),
-                **{name: float(getattr(found, how)()) for name, how in SPREAD.items()},
+                "runs": len(cells),
+                "diverged": int(cells["diverged"].notna().sum()),
+                **{name: float(getattr(cells["score"], how)(skipna=False)) for name, how in SPREAD.items()},
             }
-            for key, found in grouped
+            for key, cells in groups
         ]
         return pd.DataFrame(rows)
 
@@ -162,8 +189,21 @@ class SweepResult:
         return f"SweepResult({len(self.cells)} cells, {diverged} diverged, {self.history['round'].max()} rounds)"
 
     def _repr_html_(self) -> str:
-        ranked = self.cells.drop(columns="diverged").assign(objective=self.score("objective", "last"))
-        ranked = ranked.dropna(subset="objective").sort_values("objective").head(BEST_CELLS).reset_index()
+        metric = "loss" if psi_differs("objective", self.methods) else "objective"
+        ranked = self.cells.drop(columns="diverged").assign(**{metric: scores_of(self, metric, "last", 1, False)})
+        ranked = ranked.dropna(subset=metric).sort_values(metric).head(BEST_CELLS).reset_index()
         rows = html.table(list(map(str, ranked)), ranked.to_numpy(object).tolist())
-        best = html.paragraph("the cells with the smallest objective after the last round") if len(ranked) else ""
+        best = html.paragraph(f"the cells with the smallest {metric} after the last round") if len(ranked) else ""
         return html.section(repr(self), best, rows if len(ranked) else "")
+
+    def _setting_names(self) -> list[str]:
+        """Return the names of the grid without the seed: cells that agree in them are of one setting."""
+        return [name for name in self.cells if name not in ("seed", "diverged")]
+
+    def _warn_of_different_psi(self, caller: str, metric: str) -> None:
+        if psi_differs(metric, self.methods):
+            use = '"loss", a metric on other data such as fl.metrics.Loss(test_data), or one psi for all cells'
+            text = (
+                f"{caller}: {metric!r} has each cell's own psi in it, and psi differs between cells; compare by {use}"
+            )
+            warnings.warn(text, stacklevel=3)
