@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from fedlocal.core import AbstractProblem, Params, Regularizer
-from fedlocal.metrics.base import LARGER_IS_BETTER
+from fedlocal.metrics.base import larger_is_better
 from fedlocal.solvers.certificates import certify
 from fedlocal.util import checks
 
@@ -160,8 +160,7 @@ class NoImprovement(Rule):
         values = np.array(_column("NoImprovement", self.metric, point.rows))
         if len(values) <= self.evaluations:
             return None
-        largest = self.metric in LARGER_IS_BETTER if self.largest is None else self.largest
-        values = np.where(np.isnan(values), np.inf, -values if largest else values)
+        values = np.where(np.isnan(values), np.inf, -values if larger_is_better(self.metric, self.largest) else values)
         before, last = values[: -self.evaluations].min(), values[-self.evaluations :].min()
         if last < before and last <= before - self.at_least:
             return None

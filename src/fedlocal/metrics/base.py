@@ -56,7 +56,12 @@ class Metric(ABC):
         return [self.measure(evaluation) for evaluation in evaluations]
 
 
-LARGER_IS_BETTER = frozenset({"accuracy", "precision", "recall", "f1"})  # columns; of all others smaller is better
+LARGER_IS_BETTER = frozenset({"accuracy", "precision", "recall", "f1"})
+
+
+def larger_is_better(column: str, largest: bool | None = None) -> bool:
+    """Return `largest` if the user said it, and otherwise what is so of the metrics with these names."""
+    return column in LARGER_IS_BETTER if largest is None else largest
 
 
 def check_metrics(owner: str, metrics: Any) -> tuple[Metric | MetricFn, ...]:

@@ -11,6 +11,7 @@ from matplotlib.colors import ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from fedlocal.metrics.base import larger_is_better
 from fedlocal.plot.chart import PALETTE, Chart, axis_label, is_wide
 from fedlocal.plot.tidy import grid_names, psi_caption
 from fedlocal.report.figures import STYLE
@@ -28,7 +29,7 @@ def heat_map(
     axes: Sequence[str] | None = None,
     rule: Rule = "last",
     window: int = 100,
-    largest: bool = False,
+    largest: bool | None = None,
 ) -> Figure:
     r"""Draw the score of every cell of a sweep: colours over two numbers of its grid, or a line over one.
 
@@ -42,7 +43,7 @@ def heat_map(
         axes: one or two names of the grid, for x and y; None takes those that have several values.
         rule: how a history becomes a score, "last", "mean" or "best", see `SweepResult.score`.
         window: the rounds that "mean" is taken over.
-        largest: True if large scores are good.
+        largest: True if large scores are good; None: they are of "accuracy", "precision", "recall" and "f1".
 
     Example:
         >>> import fedlocal as fl
@@ -53,7 +54,7 @@ def heat_map(
         ('client step size', 'server step size')
     """
     checks.instance("heat_map", "sweep", sweep, SweepResult)
-    names = _axes(sweep, axes)
+    names, largest = _axes(sweep, axes), larger_is_better(metric, largest)
     scores, lost = _scores(sweep, names, metric, rule, window, largest)
     label = axis_label(metric) + {
         "last": " after the last round",

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Server
+from fedlocal.metrics.base import larger_is_better
 from fedlocal.simulation.plan import Plan
 from fedlocal.simulation.result import Divergence, Result, not_finite
 from fedlocal.util import checks, html
@@ -42,13 +43,13 @@ def score_groups(
     return grouped.mean()[grouped.count() == grouped.size()]  # one that is not finite makes the score missing
 
 
-def scores_of(result: "SweepResult", metric: str, rule: Rule, window: int, largest: bool) -> pd.Series:
+def scores_of(result: "SweepResult", metric: str, rule: Rule, window: int, largest: bool | None) -> pd.Series:
     """Return `SweepResult.score` without its warning."""
     columns = [c for c in result.history if c not in ("cell", *result.cells)]
     checks.choice("score", "metric", metric, columns)
     dead = result.history["cell"].isin(np.flatnonzero(result.cells["diverged"].notna()).tolist())
     rounds = result.provenance["configuration"]["rounds"]
-    scores = score_groups(result.history, "cell", dead, rounds, metric, rule, window, largest)
+    scores = score_groups(result.history, "cell", dead, rounds, metric, rule, window, larger_is_better(metric, largest))
     return scores.reindex(result.cells.index).rename(f"{metric} ({rule})")
 
 
@@ -76,17 +77,18 @@ class SweepResult:
     plans: list[Plan] = field(repr=False)
     provenance: dict[str, Any] = field(repr=False)
 
-    def score(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> pd.Series:
+    def score(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool | None = None) -> pd.Series:
         """Return one number per cell, by a rule about a column of the history.
 
         "last": after the last round; "mean": over the evaluations of the last `window` rounds; both are missing for a cell that
         diverged. "best": the smallest (or largest) of all evaluations, before a divergence too. A UserWarning says so where
-        `metric` is the objective and psi differs between cells, so that the scores are of different functions.
+        `metric` is the objective and psi differs between cells, so that the scores are of different functions. `largest` is True
+        where large values are good; None: they are of "accuracy", "precision", "recall" and "f1".
         """
         self._warn_of_different_psi("score", metric)
         return scores_of(self, metric, rule, window, largest)
 
-    def best(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> int:
+    def best(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool | None = None) -> int:
         """Return the cell with the smallest (or largest) score; see `score` for the rules.
 
         With a `seed` in the grid it is the first cell of the best setting: that with the smallest mean over the seeds, as in
@@ -107,9 +109,9 @@ class SweepResult:
             what = "each of them has a run that diverged" if "seed" in self.cells else "all of them diverged"
             cells = "setting" if "seed" in self.cells else "cell"
             raise ValueError(f"best: no {cells} has a finite {metric!r} by the rule {rule!r}; {what}")
-        return int(means.idxmax() if largest else means.idxmin())
+        return int(means.idxmax() if larger_is_better(metric, largest) else means.idxmin())
 
-    def summary(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool = False) -> pd.DataFrame:
+    def summary(self, metric: str, rule: Rule = "last", window: int = 100, largest: bool | None = None) -> pd.DataFrame:
         """Return the scores over the seeds: a row for each combination of the grid's other values.
 
         `runs` counts its cells and `diverged` those that diverged; `mean`, `sd`, `min` and `max` are over all of its cells, and

@@ -141,3 +141,22 @@ def test_the_page_names_the_arguments_of_a_choice():
         assert f'`rule="{parameters["rule"].default}"` (the default)' in section
         assert f"`window={parameters['window'].default}`" in section
     assert set(re.findall(r'^\| `rule="(\w+)"', section, re.MULTILINE)) == set(RULES)
+
+
+def test_of_accuracies_the_larger_are_better_without_being_told():
+    data = fl.FederatedData.from_clients(
+        [(np.array([[1.0], [2.0]]), np.array([1, -1])), (np.array([[1.0]]), np.array([1]))]
+    )
+    metric = fl.metrics.Accuracy()
+    swept = fl.sweep(
+        fl.problems.Logistic(data, intercept=True),
+        fl.methods.FedAvg(0.1),
+        {"client_step_size": [1e-9, 1.0]},
+        rounds=20,
+        local_steps=3,
+        metrics=[metric],
+    )
+    scores = swept.score("accuracy")
+    assert scores[1] > scores[0]
+    assert swept.best("accuracy") == 1
+    assert swept.best("accuracy", largest=False) == 0
