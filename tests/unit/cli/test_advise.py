@@ -79,6 +79,7 @@ def test_advice_for_a_sparse_model(table: Path):
         (["wards.csv", "--rounds", "5"], "say which column"),
         (["a9a", "--rounds", "5", "--sites", "ward"], "--sites names a column of a table; a9a is not one"),
         (["wards.csv", "--rounds", "5", "--target", "ill", "--sites", "town"], "has no column 'town'"),
+        (["wards.csv", "--rounds", "5", "--target", "a"], "for a target of other numbers give --task least-squares"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(
@@ -88,6 +89,7 @@ def test_what_is_wrong_is_said_in_a_sentence(
     said = RUN(app, ["advise", *arguments])
     assert said.exit_code == 2
     assert message in said.output.replace("\n", " ")
+    assert not (table.parent / "advice").exists()
 
 
 def ward(rng: np.random.Generator, empty: bool) -> pd.DataFrame:
