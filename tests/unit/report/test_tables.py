@@ -10,10 +10,10 @@ from frame_tables import check_unbroken
 RECOVERY = ["diverged", "objective", "density", "precision", "recall", "f1"]  # the columns of `fedlocal run lasso-1`
 
 
-def printed(frame: pd.DataFrame, width: int = 80, **options: tuple[str, ...]) -> str:
+def printed(frame: pd.DataFrame, width: int = 80, fold: tuple[str, ...] = ()) -> str:
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(table(frame, "title", **options))
+        console.print(table(frame, "title", fold=fold))
     return captured.get()
 
 
