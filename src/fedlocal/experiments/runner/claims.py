@@ -82,7 +82,7 @@ def judge(claim: Claim, results: TunedResults) -> Verdict:
     if verdict.outcome == HOLDS and claim.check not in AT_THE_END:
         return verdict
     length = f"{results.rounds} of the text's {results.text_rounds} rounds"
-    return replace(verdict, outcome=TOO_SMALL, measured=f"{verdict.measured}, {length}")
+    return replace(verdict, outcome=TOO_SMALL, measured=f"{verdict.measured}; after {length}")
 
 
 def first_round(curve: pd.DataFrame, metric: str, level: float, largest: bool) -> int | None:
