@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -238,11 +239,27 @@ def loss(loss_fn: Callable[..., Any], owner: str) -> tuple[Call, tuple[str, ...]
     return lambda: ASKED[owner](fl.Problem(loss_fn, data())), (name, *WRONG[loss_fn])
 
 
+def needs_key(x: Any, a: Any, b: Any, key: Any) -> Any:
+    return (a @ x - b) ** 2 * jax.random.uniform(key)
+
+
+def waits_for_rng(x: Any, a: Any, b: Any, rng: Any = None) -> Any:
+    return (a @ x - b) ** 2
+
+
 LOSSES: dict[str, tuple[Call, tuple[str, ...]]] = {
     **{f"{loss_fn.__name__}-{owner}": loss(loss_fn, owner) for loss_fn in WRONG for owner in ASKED},
     "a_value_of_an_oracle": (
         run(fl.problems.Oracle(lambda x, m: x, num_clients=2), x0=np.zeros(3)),
         ("simulate: the value <lambda>(x0, client) must return one number, got float64 of shape (3,)",),
+    ),
+    "key_without_default": (
+        run(fl.Problem(needs_key, data()), x0=np.zeros(3), batch_size=1),
+        ("the loss needs_key(x0, one example", "failed: TypeError", "evaluations give key=None: make None its default"),
+    ),
+    "another_name_of_key": (
+        lambda: fl.Problem(waits_for_rng, data()),
+        ("Problem: the loss waits_for_rng has an argument 'rng', which nothing gives it", "call it key"),
     ),
     "another_x0": (
         run(fl.Problem(vector, data()), x0={"weights": np.zeros(3)}),
@@ -305,6 +322,14 @@ PROBLEMS: dict[str, tuple[Call, tuple[str, ...]]] = {
     ),
     "l2": (lambda: fl.problems.Logistic(data(X, SIGNS), l2=-1), ("Logistic", "l2 must be >= 0", "-1")),
     "loss_fn": (lambda: fl.Problem(3, data()), ("Problem", "loss_fn must be a function", "3")),  # pyright: ignore[reportArgumentType]
+    "init_fn": (
+        lambda: fl.Problem(needs_key, data(), init_fn=np.zeros(3)),  # pyright: ignore[reportArgumentType]
+        ("Problem: init_fn must be a function of a random key, got ndarray", "x0="),
+    ),
+    "init_fn_of_an_oracle": (
+        lambda: fl.problems.Oracle(lambda x, m: x, init_fn=np.zeros(3)),  # pyright: ignore[reportArgumentType]
+        ("Oracle: init_fn must be a function of a random key, got ndarray", "x0="),
+    ),
     "quadratics": (
         lambda: fl.problems.quadratics(np.ones((2, 1, 1)), np.ones((3, 1))),
         ("quadratics", "(2, 1, 1)", "(3, 1)"),
@@ -322,6 +347,8 @@ PROBLEMS: dict[str, tuple[Call, tuple[str, ...]]] = {
     },
 }
 
+WIDER = data(RNG.standard_normal((6, 4)))
+SIGNED = fl.problems.Logistic(data(X, SIGNS))
 GOOD_X0 = {"weights": np.zeros(3), "intercept": np.zeros(())}
 ENGINE: dict[str, tuple[Call, tuple[str, ...]]] = {
     "clients_per_round": (run(clients_per_round=3), ("clients_per_round", "<= 2", "got 3")),
@@ -381,6 +408,31 @@ ENGINE: dict[str, tuple[Call, tuple[str, ...]]] = {
     "sparse_recovery": (run(metrics=[fl.metrics.SparseRecovery(np.ones(5))]), ("SparseRecovery", "5 weights", "3")),
     "frobenius_error": (run(metrics=[fl.metrics.FrobeniusError(np.ones(5))]), ("FrobeniusError", "5 weights", "3")),
     "accuracy": (run(metrics=[fl.metrics.Accuracy()]), ("Accuracy", "Logistic, Softmax or MLP", "LeastSquares")),
+    "loss_on_wider_data": (
+        run(metrics=[fl.metrics.Loss(WIDER)]),
+        ("Loss: x of the run does not fit the problem LeastSquares", "(4,)", "(3,)"),
+    ),
+    "loss_of_another_problem": (
+        run(CUSTOM, x0=np.zeros(3), metrics=[fl.metrics.Loss(fl.problems.LeastSquares(WIDER))]),
+        ("Loss: x of the run does not fit the problem LeastSquares", "(4,)"),
+    ),
+    "loss_of_a_user_on_wider_data": (
+        run(fl.Problem(lambda x, a, b: jnp.sum(a * x), data()), x0=np.zeros(3), metrics=[fl.metrics.Loss(WIDER)]),
+        ("Loss: the loss <lambda>(x0, one example: float64[4], float64[]) failed",),
+    ),
+    "accuracy_on_wider_data": (
+        run(SIGNED, metrics=[fl.metrics.Accuracy(data(WIDER.arrays[0], SIGNS))]),
+        ("Accuracy: x of the run does not fit the problem Logistic", "(4,)"),
+    ),
+    "gap_on_wider_data": (
+        run(metrics=[fl.metrics.ParticipationGap(unseen=WIDER)]),
+        ("ParticipationGap: x of the run does not fit the problem LeastSquares", "(4,)"),
+    ),
+    "seeds_of_compare": (
+        lambda: fl.compare(PROBLEM, [M.FedAvg(0.1)], rounds=1, local_steps=1, seeds=5),  # pyright: ignore[reportArgumentType]
+        ("compare: seeds must be whole numbers, as range(5) or [0, 1, 2], got 5",),
+    ),
+    "level_as_text": (lambda: fl.stopping.Below("loss", "0.6"), ("Below: level must be a finite number, got '0.6'",)),  # pyright: ignore[reportArgumentType]
     "rank_of_a_vector": (run(metrics=[fl.metrics.Rank()]), ("Rank", "weight matrix", "(3,)")),
     "violation_without_constraint": (
         run(metrics=[fl.metrics.ConstraintViolation()]),

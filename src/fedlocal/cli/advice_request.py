@@ -2,6 +2,8 @@
 
 import itertools
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,14 +75,23 @@ def advise_data(request: AdviceRequest, directory: Path, console: Console) -> Ad
         directory: the folder of run.py, advice.csv, provenance.json, figure.png and figure.pdf.
         console: where the advice is printed.
     """
-    check_writable(directory / "run.py", "give --directory a folder that can be written")
+    with _no_empty_folder(directory):
+        check_writable(directory / "run.py", "give --directory a folder that can be written")
+        return _advise_data(request, directory, console)
+
+
+def _advise_data(request: AdviceRequest, directory: Path, console: Console) -> Advice:
     examples = _in_units(request, _read(request))
     arrays = (examples.features, examples.targets)
     if examples.sites is None:
         data = FederatedData.shared(*arrays, num_clients=request.clients)
     else:
         data = FederatedData.from_groups(arrays, examples.sites)
-    problem = TASKS[request.task](data, l2=request.l2, intercept=not request.is_known)
+    try:
+        problem = TASKS[request.task](data, l2=request.l2, intercept=not request.is_known)
+    except ValueError as error:
+        hint = "; for a target of other numbers give --task least-squares" if "labels must be" in str(error) else ""
+        raise ValueError(f"{error}{hint}") from None
     console.print(
         f"{escape(request.data)}: {problem.data.num_examples:,} examples, {problem.data.arrays[0].shape[1]:,} features, "
         f"{problem.num_clients:,} clients{' with the same examples' if examples.sites is None else ''}",
@@ -110,6 +121,17 @@ def advise_data(request: AdviceRequest, directory: Path, console: Console) -> Ad
         console.print(f"  figure: {escape(str(directory / 'figure.png'))}", highlight=False)
     console.print(f"  program: {escape(str(directory / 'run.py'))}", highlight=False)
     return advice
+
+
+@contextmanager
+def _no_empty_folder(directory: Path) -> Iterator[None]:
+    """Remove the folder afterwards if it was made for nothing."""
+    existed = directory.exists()
+    try:
+        yield
+    finally:
+        if not existed and directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
 
 
 def _read(request: AdviceRequest) -> Examples:

@@ -78,7 +78,7 @@ class ParticipationGap(Metric):
         if self.unseen is None:
             outside = [_mean(each, p, ~mask) for each, mask in zip(losses, seen, strict=True)]
         else:
-            other = problem_on("ParticipationGap", self.unseen, evaluations[0].problem)
+            other = problem_on("ParticipationGap", self.unseen, evaluations[0])
             weights = client_weights("ParticipationGap", other, self.weights)
             outside = losses_in_float64(other, points, other.loss_weights(weights)).tolist()
         both = zip(inside, outside, strict=True)

@@ -12,7 +12,7 @@ from fedlocal.core.types import Weights
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.metrics.base import Evaluation, Metric
 from fedlocal.problems.data_problem import DataProblem
-from fedlocal.problems.smooth_part import client_weights
+from fedlocal.problems.smooth_part import check_shapes, client_weights
 from fedlocal.util import checks
 
 
@@ -51,7 +51,7 @@ class Loss(Metric):
         return self.measure_many([evaluation])[0]
 
     def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
-        problem = problem_on("Loss", self.other, evaluations[0].problem)
+        problem = problem_on("Loss", self.other, evaluations[0])
         weights = client_weights("Loss", problem, self.weights)
         losses = losses_in_float64(problem, stacked_points(evaluations), problem.loss_weights(weights))
         return [{self.name: float(loss)} for loss in losses]
@@ -72,23 +72,27 @@ class Accuracy(Metric):
         return self.measure_many([evaluation])[0]
 
     def measure_many(self, evaluations: Sequence[Evaluation]) -> list[dict[str, float]]:
-        problem = evaluations[0].problem
+        problem: Any = evaluations[0].problem
         if not hasattr(problem, "correct"):
             raise TypeError(f"Accuracy: needs Logistic, Softmax or MLP, got {type(problem).__name__}")
         assert isinstance(problem, DataProblem)
-        measured = problem if self.data is None else problem.with_data(self.data)
+        measured = problem if self.data is None else problem_on("Accuracy", self.data, evaluations[0])
         points = stacked_points(evaluations)
         with jax.enable_x64(True):
             return [{self.name: float(value)} for value in _accuracies(measured, points)]
 
 
-def problem_on(owner: str, other: FederatedData | AbstractProblem, own: AbstractProblem) -> AbstractProblem:
-    """Return the problem `own` of a run on other data, or `other` itself if it is a problem."""
-    if not isinstance(other, FederatedData):
-        return other
-    if not isinstance(own, DataProblem):
-        raise TypeError(f"{owner}: {type(own).__name__} has no data; give another problem instead of data")
-    return own.with_data(other)
+def problem_on(owner: str, other: FederatedData | AbstractProblem, evaluation: Evaluation) -> AbstractProblem:
+    """Return the problem of a run on other data, or `other` itself if it is a problem; before the first round it is checked."""
+    own, found = evaluation.problem, other
+    if isinstance(found, FederatedData):
+        if not isinstance(own, DataProblem):
+            raise TypeError(f"{owner}: {type(own).__name__} has no data; give another problem instead of data")
+        found = own.with_data(found)
+    if evaluation.round == 0:
+        check_shapes(owner, "x of the run", found, evaluation.x)
+        found.check_losses(owner, evaluation.x)
+    return found
 
 
 def stacked_points(evaluations: Sequence[Evaluation]) -> Params:

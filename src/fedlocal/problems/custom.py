@@ -10,8 +10,10 @@ import jax
 from fedlocal.core import Params, static
 from fedlocal.data.federated_data import FederatedData
 from fedlocal.problems.data_problem import DataProblem, dense
-from fedlocal.problems.user_functions import check_loss, name_of, renewed
+from fedlocal.problems.user_functions import check_init, check_loss, name_of, renewed
 from fedlocal.util.hashing import fingerprint
+
+KEY_NAMES = ("rng", "prng_key", "random_key", "rng_key")  # other libraries' names of what is `key` here
 
 
 class Problem(DataProblem):
@@ -49,6 +51,8 @@ class Problem(DataProblem):
             raise TypeError(f"Problem: loss_fn must be a function loss_fn(params, *example), got {loss_fn!r}")
         if not isinstance(data, FederatedData):
             raise TypeError(f"Problem: data must be FederatedData, got {type(data).__name__}")
+        check_init("Problem", init_fn)
+        _check_arguments(loss_fn, len(data.arrays))
         self.loss_fn, self.data, self.init_fn, self.version = loss_fn, data, init_fn, fingerprint(loss_fn)
 
     @property
@@ -68,7 +72,9 @@ class Problem(DataProblem):
         given = ", ".join(f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in examples)
         begin = f"{owner}: the loss {name_of(self.loss_fn)}(x0, one example: {given})"
         for keys in self._keys():
-            check_loss(begin, partial(self.loss_fn, **keys), x, *examples)
+            fixed = "key" in keys and keys["key"] is None
+            advice = "; evaluations give key=None: make None its default, and the loss not random for it"
+            check_loss(begin, partial(self.loss_fn, **keys), x, *examples, advice=advice if fixed else "")
 
     def losses(self, x: Params, examples: tuple[Any, ...], keys: jax.Array | None = None) -> jax.Array:
         if not self.random_losses:
@@ -80,6 +86,18 @@ class Problem(DataProblem):
     def _keys(self) -> list[dict[str, Any]]:
         """The keys that the loss is given: none; or None in evaluations, and a random one in local steps."""
         return [{"key": None}, {"key": jax.random.key(0)}] if self.random_losses else [{}]
+
+
+def _check_arguments(loss_fn: Callable[..., Any], arrays: int) -> None:
+    """Raise a TypeError if a loss waits for random keys under a name that nothing is given by."""
+    try:
+        names = list(inspect.signature(loss_fn).parameters)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    for name in names[1 + arrays :]:
+        if name in KEY_NAMES:
+            told = f"has an argument {name!r}, which nothing gives it; call it key to get random keys in local steps"
+            raise TypeError(f"Problem: the loss {name_of(loss_fn)} {told}")
 
 
 def _takes_key(function: Callable[..., Any]) -> bool:

@@ -162,9 +162,10 @@ class Logistic(LinearProblem):
         return LogisticLoss()
 
     def correct(self, x: Params, examples: tuple[Any, ...]) -> jax.Array:
-        """Return True for each example whose score has the sign of its label."""
+        """Return True for each example whose label is +1 and its score above 0, or -1 and not above 0, as in scikit-learn."""
         features, targets = examples
-        return self.scores(x, features) * targets > 0
+        scores = self.scores(x, features)
+        return jnp.where(targets > 0, scores > 0, scores <= 0)  # nan is never right
 
 
 class Softmax(LinearProblem):

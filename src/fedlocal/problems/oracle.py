@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from fedlocal.core import AbstractProblem, Batch, Params, Scalar, static
-from fedlocal.problems.user_functions import check_loss, name_of, renewed
+from fedlocal.problems.user_functions import check_init, check_loss, name_of, renewed
 from fedlocal.util import checks
 from fedlocal.util.hashing import IDENTITY, fingerprint
 from fedlocal.util.placement import Rounding
@@ -50,6 +50,7 @@ class Oracle(AbstractProblem):
         init_fn: Callable[[jax.Array], Params] | None = None,
         rounded: Rounding | None = None,
     ):
+        check_init("Oracle", init_fn)
         self.value, self.gradient_fn, self.noise, self.init_fn = map(_partial, (value, gradient, noise, init_fn))
         self.num_clients = checks.whole("Oracle", "num_clients", num_clients)
         self.version, self.rounded = fingerprint(self._functions()), rounded or Rounding()

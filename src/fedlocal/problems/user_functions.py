@@ -23,20 +23,28 @@ def name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def check_loss(begin: str, loss_fn: Callable[..., Any], *arguments: Any) -> None:
+def check_init(owner: str, init_fn: Any) -> None:
+    """Raise a TypeError unless a starting point is given as a function, or not at all."""
+    if init_fn is not None and not callable(init_fn):
+        got = f"{type(init_fn).__name__}; give a point itself as x0=... to the engine"
+        raise TypeError(f"{owner}: init_fn must be a function of a random key, got {got}")
+
+
+def check_loss(begin: str, loss_fn: Callable[..., Any], *arguments: Any, advice: str = "") -> None:
     """Raise an error that says what is wrong with a loss unless it returns one number; nothing is computed.
 
     Args:
         begin: the beginning of the message, with the name of the loss and its arguments.
         loss_fn: the loss.
         arguments: of the loss; only their shapes and types matter.
+        advice: the end of the message if the loss fails.
     """
     try:
         value = jax.eval_shape(loss_fn, *arguments)
     except Exception as error:  # whatever a user's function raises
         said = next((text for kind, text in REASONS.items() if isinstance(error, kind)), None)
         said = said or f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-        raise ValueError(f"{begin} failed: {said}") from error
+        raise ValueError(f"{begin} failed: {said}{advice}") from error
     leaves = jax.tree.leaves(value)
     if len(leaves) != 1 or leaves[0] is not value:
         raise TypeError(f"{begin} must return one number, got {type(value).__name__}")

@@ -1,18 +1,73 @@
 """Data frames as tables on a terminal."""
 
-from collections.abc import Collection, Mapping
+import textwrap
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich import box, get_console
+from rich import box
+from rich.console import Console, ConsoleOptions
 from rich.table import Table
+
+LEAST_FOLDED = 20  # characters of a column that may take several lines
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as texts.
+
+    Args:
+        name: the words of its header.
+        texts: its cells.
+        numeric: True for numbers, which stand to the right.
+        folded: True if a cell may take several lines.
+    """
+
+    name: str
+    texts: list[str]
+    numeric: bool
+    folded: bool
+
+    @property
+    def least(self) -> int:
+        """The width at which no number, no text and no word of the header is broken."""
+        cells = [min(len(text), LEAST_FOLDED) if self.folded else len(text) for text in self.texts]
+        return max([1, *cells, *map(len, self.name.split())])
+
+    @property
+    def most(self) -> int:
+        """The width at which everything is on one line."""
+        return max([1, len(self.name), *map(len, self.texts)])
+
+
+@dataclass(frozen=True)
+class FrameTable:
+    """A data frame as a table of the width of the console that prints it.
+
+    Headers take several lines where there is no room for them on one. Columns for which there is no room even then come in a
+    second table below the first, beside the first column again.
+
+    Args:
+        columns: the columns from left to right.
+        title: above the table.
+    """
+
+    columns: list[Column]
+    title: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | str]:
+        for number, part in enumerate(_parts(self.columns, options.max_width)):
+            if number:
+                yield ""  # a blank line
+            yield _drawn(part, self.title if number == 0 else None, options.max_width)
 
 
 def table(
     frame: pd.DataFrame, title: str, formats: Mapping[str, str] | None = None, fold: Collection[str] = ()
-) -> Table:
-    """Return a rich table with right-aligned numbers, which are never broken: on narrow screens headers are folded.
+) -> FrameTable:
+    """Return a table with right-aligned numbers; numbers and words of headers are never broken.
 
     Args:
         frame: rows and columns.
@@ -21,28 +76,53 @@ def table(
         fold: columns whose text may take several lines.
     """
     formats = formats or {}
-    narrow = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}
-    out = Table(title=title, title_justify="left", title_style="bold", header_style="bold", **narrow)
-    written = {column: [_written(value, formats.get(str(column))) for value in frame[column]] for column in frame}
-    numeric = {column for column in frame if pd.api.types.is_numeric_dtype(frame[column])}
-    names = {column: str(column).replace("_", " ") for column in frame}
-    numbers = {column: max(map(len, written[column]), default=1) for column in frame}
-    words = {column: max([numbers[column], *map(len, names[column].split())]) for column in frame}
-    lines = {column: max(numbers[column], len(names[column])) for column in frame}
-    # the widest headers that leave room for all numbers: on one line, a word on a line, or folded where there is no room
-    room = get_console().width - 2 * len(names)
-    widths = next((kind for kind in (lines, words) if sum(kind.values()) <= room), dict(numbers))
-    for _ in range(room - sum(widths.values())):
-        folded = max(numeric, key=lambda column: words[column] / widths[column], default=None)
-        if folded is None or widths[folded] >= words[folded]:
+    columns = [
+        Column(
+            str(column).replace("_", " "),
+            [_written(value, formats.get(str(column))) for value in frame[column]],
+            pd.api.types.is_numeric_dtype(frame[column]),
+            column in fold,
+        )
+        for column in frame
+    ]
+    return FrameTable(columns, title)
+
+
+def _parts(columns: list[Column], width: int) -> list[list[Column]]:
+    """Return the columns of each table, as many in each as have room with one blank between two columns."""
+    parts, part = [], columns[:1]
+    for column in columns[1:]:
+        if _total([*part, column], 1) > width and len(part) > 1:
+            parts.append(part)
+            part = columns[:1]
+        part = [*part, column]
+    return [*parts, part]
+
+
+def _total(part: list[Column], gap: int) -> int:
+    return sum(column.least for column in part) + gap * (len(part) - 1)
+
+
+def _drawn(part: list[Column], title: str | None, width: int) -> Table:
+    """Return one table. What room is left goes to the column with the longest header or folded text for its width."""
+    gap = 2 if _total(part, 2) <= width else 1
+    widths = [column.least for column in part]
+    for _ in range(width - _total(part, gap)):
+        lines = [column.most / now for column, now in zip(part, widths, strict=True)]
+        widest = int(np.argmax(lines))
+        if lines[widest] <= 1:
             break
-        widths[folded] += 1
-    for column, name in names.items():
-        if column in numeric:
-            out.add_column(name, justify="right", overflow="fold", width=widths[column])
-        else:
-            out.add_column(name, no_wrap=column not in fold)
-    for texts in zip(*written.values(), strict=True):
+        widths[widest] += 1
+    style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "header_style": "bold"}
+    style |= {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": (0, gap - 1, 0, 0), "pad_edge": False}
+    out = Table(title=title, **style)
+    fits = _total(part, gap) <= width  # False for two columns whose text is wider than the screen
+    for column, now in zip(part, widths, strict=True):
+        header = "\n".join(textwrap.wrap(column.name, now, break_long_words=False, break_on_hyphens=False))
+        kept = column.numeric or (fits and not column.folded)
+        side = "right" if column.numeric else "left"
+        out.add_column(header, justify=side, no_wrap=kept, overflow="fold", width=now if fits or kept else None)
+    for texts in zip(*(column.texts for column in part), strict=True):
         out.add_row(*texts)
     return out
 

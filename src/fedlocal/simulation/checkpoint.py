@@ -72,7 +72,7 @@ def engine_of_file(path: Path) -> str | None:
         return None
     try:
         with path.open("rb") as opened:
-            return _header(np.load(opened, allow_pickle=False))["identity"].get("engine")
+            return _header(serialization.open_npz(opened))["identity"].get("engine")
     except Exception:  # foreign bytes fail in many ways; reading the whole checkpoint says so
         return None
 
@@ -80,16 +80,14 @@ def engine_of_file(path: Path) -> str | None:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return header and arrays of a file that may hold anything."""
     with path.open("rb") as opened:
-        file = np.load(opened, allow_pickle=False)
-        header = _header(file)
-        return header, {name.removeprefix("state/"): file[name] for name in file.files if name != "header"}
+        file = serialization.open_npz(opened)
+        header, names = _header(file), [name for name in file.files if name != "header"]
+        return header, {name.removeprefix("state/"): serialization.array_of(file, name) for name in names}
 
 
-def _header(file: Any) -> dict[str, Any]:
-    """Return the header of what np.load has opened."""
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise ValueError("it holds a single array")
-    header = json.loads(str(file["header"]))
+def _header(file: np.lib.npyio.NpzFile) -> dict[str, Any]:
+    """Return the header of a checkpoint."""
+    header = json.loads(str(serialization.array_of(file, "header")))
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     for name, kind in HEADER.items():

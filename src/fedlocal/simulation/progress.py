@@ -5,15 +5,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from fedlocal.callbacks.base import Callback
-from fedlocal.core import Params
+from fedlocal.core import AbstractProblem, Params
 from fedlocal.metrics import Evaluation
 from fedlocal.simulation.engines import Engine
 from fedlocal.simulation.recorder import Row, Stopwatch
-from fedlocal.simulation.result import Divergence, DivergenceWarning, Result, has_grown, not_finite
+from fedlocal.simulation.result import GRADIENT, Divergence, DivergenceWarning, Result, has_grown, not_finite
 from fedlocal.simulation.rounds import RunState, output
 from fedlocal.simulation.run import Run
 from fedlocal.simulation.shadow import ShadowRecorder
@@ -106,6 +107,8 @@ class RunProgress:
     def result(self) -> Result:
         """Return what the user gets, and warn of a divergence."""
         run, shadow, diverged = self.run, self.shadow, self.divergence
+        if diverged is not None and diverged.round == 1 and not _has_gradients(run.problem, run.x0):
+            diverged = Divergence(1, GRADIENT)
         if diverged is not None:
             warnings.warn(f"{type(run.method).__name__} {diverged}", DivergenceWarning, stacklevel=3)
         elif has_grown(self.rows[0]["loss"], self.rows[-1]["loss"]):
@@ -126,6 +129,17 @@ class RunProgress:
             shadow_points=None if shadow is None else shadow.trajectory(),
             stopped=self.stopped,
         )
+
+
+@jax.jit
+def _has_gradients(problem: AbstractProblem, x: Params) -> jax.Array:
+    """Return True if the gradients of all clients are finite."""
+
+    def finite(client: jax.Array) -> jax.Array:
+        gradient = problem.full_gradient(x, client)
+        return jnp.all(jnp.array([jnp.isfinite(a).all() for a in jax.tree.leaves(gradient)]))
+
+    return jnp.all(jax.lax.map(finite, jnp.arange(problem.num_clients)))
 
 
 def _read_only(a: Any) -> np.ndarray:

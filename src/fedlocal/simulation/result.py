@@ -25,9 +25,12 @@ class Divergence:
     """When and where a run left the finite numbers."""
 
     round: int  # first round after which something was not finite
-    where: tuple[str, ...]  # names of the arrays that were not finite, or ("loss",)
+    where: tuple[str, ...]  # names of the arrays that were not finite, ("loss",) or GRADIENT
 
     def __str__(self) -> str:
+        if self.round == 0 or self.where == GRADIENT:
+            what = "F" if self.round == 0 else "the gradient of F"
+            return f"diverged in round {self.round}: {what} is not finite at x0; no step size helps, give another x0"
         return f"diverged in round {self.round}: {', '.join(self.where)} not finite; try smaller step sizes"
 
 
@@ -39,6 +42,7 @@ class ProblemReference:
     fingerprint: str  # of its data and its loss
 
 
+GRADIENT = ("gradient at x0",)  # where a run leaves the finite numbers in its first step, whatever the step size
 GROWTH = 1e6  # of the loss, in a run that goes astray though all numbers are finite still
 
 

@@ -26,6 +26,8 @@ def number(
     wanted = f"> {above:g}" if above is not None else f">= {at_least:g}" if at_least is not None else "a finite number"
     wanted += "" if at_most is None else f" and <= {at_most:g}"
     try:
+        if isinstance(value, (str, bytes)):  # NumPy would read "0.1"
+            raise TypeError
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         raise TypeError(f"{owner}: {name} must be {wanted}, got {value!r}") from None

@@ -1,7 +1,7 @@
 """Pytrees as named arrays and as bytes, for checkpoints and messages. Nothing in them can be executed."""
 
 import io
-from typing import Any
+from typing import IO, Any
 
 import jax
 import numpy as np
@@ -43,6 +43,30 @@ def from_bytes(content: bytes, like: Any) -> Any:
     """Return the pytree that `to_bytes` wrote, checked against `like`."""
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         return from_arrays({name: file[name] for name in file.files}, like)
+
+
+def open_npz(file: IO[bytes]) -> np.lib.npyio.NpzFile:
+    """Return an opened file, which may hold anything, as NumPy's npz, or raise a ValueError."""
+    start = file.read(6)
+    file.seek(0)
+    if start == b"\x93NUMPY":
+        raise ValueError("it holds a single array")
+    if not start.startswith(b"PK"):  # of every zip file; NumPy takes all else for pickled objects
+        raise ValueError("it is no npz file")
+    opened: Any = np.load(file, allow_pickle=False)
+    return opened
+
+
+def array_of(file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+    """Return an array of an npz file, or raise a ValueError."""
+    if name not in file.files:
+        raise ValueError(f"it has no {name}")
+    try:
+        return file[name]
+    except ValueError as error:
+        if "pickle" in str(error):  # NumPy advises to load it unsafely
+            raise ValueError(f"its array {name} holds objects of Python") from None
+        raise
 
 
 def path_name(path: tuple[Any, ...]) -> str:

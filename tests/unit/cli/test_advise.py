@@ -12,11 +12,12 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 from typer.testing import CliRunner
 
-from fedlocal.cli import advice_request, app
+from fedlocal.cli import advice_request, app, output
 from fedlocal.deploy.app import write_app
 from fedlocal.deploy.files import files_app
 from fedlocal.deploy.options import DeployOptions
 from fedlocal.deploy.rehearsal import Rehearsal, rehearse
+from frame_tables import check_unbroken
 
 RUN = CliRunner().invoke
 
@@ -33,6 +34,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_advice_for_a_table_of_sites(table: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(table.parent)
+    monkeypatch.setattr(output.console, "width", 80)
     options = ["--target", "ill", "--sites", "ward", "--rounds", "8", "--local-steps", "4", "--l2", "0.1"]
     said = RUN(app, ["advise", "wards.csv", *options])
     assert said.exit_code == 0, said.output
@@ -41,6 +43,7 @@ def test_advice_for_a_table_of_sites(table: Path, monkeypatch: pytest.MonkeyPatc
     folder = table.parent / "advice"
     kept = pd.read_csv(folder / "advice.csv")
     assert kept["predicted_error"].is_monotonic_increasing
+    check_unbroken(kept, said.output)
     assert (folder / "figure.png").stat().st_size > 10_000
     assert (folder / "figure.pdf").read_bytes().startswith(b"%PDF")
     assert json.loads((folder / "provenance.json").read_text())["configuration"]["rounds"] == 8
@@ -76,6 +79,7 @@ def test_advice_for_a_sparse_model(table: Path):
         (["wards.csv", "--rounds", "5"], "say which column"),
         (["a9a", "--rounds", "5", "--sites", "ward"], "--sites names a column of a table; a9a is not one"),
         (["wards.csv", "--rounds", "5", "--target", "ill", "--sites", "town"], "has no column 'town'"),
+        (["wards.csv", "--rounds", "5", "--target", "a"], "for a target of other numbers give --task least-squares"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(
@@ -85,6 +89,7 @@ def test_what_is_wrong_is_said_in_a_sentence(
     said = RUN(app, ["advise", *arguments])
     assert said.exit_code == 2
     assert message in said.output.replace("\n", " ")
+    assert not (table.parent / "advice").exists()
 
 
 def ward(rng: np.random.Generator, empty: bool) -> pd.DataFrame:

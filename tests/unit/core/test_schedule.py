@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -10,7 +11,7 @@ import pytest
 import fedlocal as fl
 from conformance.cases import CASES, STEPS
 from conformance.federation import closeness, federation, numpy_gradient, start
-from fedlocal.core.schedule import has_schedule
+from fedlocal.core.schedule import has_schedule, tabulated
 from fedlocal.methods.table import with_step_size
 from fedlocal.simulation.plan import Plan, Sampling
 
@@ -98,6 +99,8 @@ def test_kernels_leave_schedules_to_jax():
             lambda r: jnp.ones(2),
             r"FedAvg: client_step_size at round 0 must be one number, got an array of shape \(2,\)",
         ),
+        ([0.1, 0.2].__getitem__, r"client_step_size of FedAvg raised IndexError.* in round 2"),
+        (np.array([0.1, 0.2]).__getitem__, r"client_step_size of FedAvg raised IndexError.* in round 2"),
         (lambda: 0.1, "FedAvg: client_step_size must be a number or a function of the round; at round 0 it raised"),
         (lambda r: -1.0, "client_step_size at round 0 must be > 0, got -1"),
     ],
@@ -111,3 +114,39 @@ def test_a_schedule_is_checked_as_the_constructor_checks_a_number():
     method = fl.methods.FedAc(lambda r: 0.1 * 4.0**r, 1.0, local_steps=1)
     with pytest.raises(ValueError, match=r"step_size \* strong_convexity must be <= 1, got 6.4"):
         fl.simulate(federation(), method, rounds=4, local_steps=1, x0=start(False))
+
+
+@pytest.mark.parametrize(
+    "value", [[0.1, 0.2], np.array([0.1]), jnp.array([0.1, 0.2]), "0.1", True, np.True_, lambda r: "0.1"]
+)
+@pytest.mark.parametrize("make", [fl.methods.FedAvg, fl.methods.MinibatchSGD, lambda v: fl.methods.Scaffold(0.1, v)])
+def test_what_is_not_one_number_is_refused_by_the_constructor(make: Any, value: Any):
+    with pytest.raises((TypeError, ValueError), match=r"^\w+: \w+ (at round 0 )?must be (one|a) number"):
+        make(value)
+
+
+def test_numbers_of_all_kinds_and_traced_ones_are_step_sizes():
+    make = lambda eta: fl.methods.FedAvg(eta).client_step_size  # noqa: E731
+    for value in (1, 0.5, np.float32(0.5), np.array(0.5), jnp.array(0.5)):
+        assert float(make(value)) == float(value)
+    etas = jnp.array([0.1, 0.2])
+    np.testing.assert_array_equal(jax.vmap(make)(etas), etas)
+    np.testing.assert_array_equal(jax.jit(make)(etas[0]), etas[0])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rounds"),
+    [
+        (lambda r: 0.1 * 2 ** (-(r // 10)), 50),
+        (lambda r: jnp.asarray(0.1) * 2 ** (-(r // 10)), 50),  # an array of JAX from powers of Python
+        (lambda r: 1 / (1 + r**40), 50),  # beyond 64 bits
+        (lambda r: 0.1 / jnp.sqrt(1 + r), 5),
+        (lambda r: 0.1 / jnp.sqrt(1 + r), 500),
+        (optax.cosine_decay_schedule(0.1, 400), 300),
+    ],
+)
+def test_the_numbers_of_the_rounds_are_those_of_python(schedule: Any, rounds: int):
+    tabled: Any = tabulated("simulate", fl.methods.FedAvg(schedule), rounds)
+    with jax.enable_x64(True):
+        wanted = [float(schedule(r)) for r in range(rounds)]
+    np.testing.assert_allclose(tabled.client_step_size.values[:rounds], wanted, rtol=1e-7)

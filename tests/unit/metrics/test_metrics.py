@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import fedlocal as fl
 
@@ -55,6 +56,19 @@ def test_accuracy_on_training_and_other_data():
     right = (X @ w + 0.2 > 0) == (y == 1)
     assert row["accuracy"] == pytest.approx(right[:30].mean(), abs=1e-12)
     assert row["test_accuracy"] == pytest.approx(right[30:].mean(), abs=1e-12)
+
+
+def test_a_score_of_zero_counts_as_the_negative_class_as_in_scikit_learn():
+    X, y = RNG.standard_normal((10, 3)), np.arange(10) % 5 > 0
+    X[:2] = 0.0  # one of each class
+    problem = fl.problems.Logistic(fl.FederatedData.from_clients([(X, y.astype(int))]))
+    model = LogisticRegression(fit_intercept=False).fit(X, y)
+    for w in (np.zeros(3), np.array([1.0, -2.0, 0.5])):
+        model.coef_ = w[None]
+        assert at(problem, {"weights": w}, fl.metrics.Accuracy())["accuracy"] == pytest.approx(
+            model.score(X, y), abs=1e-12
+        )
+    assert not problem.correct({"weights": np.full(3, np.nan)}, problem.data.arrays).any()
 
 
 def test_accuracy_of_softmax_and_mlp_is_the_right_argmax():

@@ -217,6 +217,7 @@ def without(name: str) -> str:
 
 FOREIGN = {
     "one array": npy(np.zeros(3)),
+    "text": b"round,loss\n0,1.0\n",
     "pickle": pickle.dumps({"header": 1}),
     "other keys": serialization.to_bytes({"weights": np.zeros(3)}),
     "zip without arrays": b"PK\x05\x06" + bytes(18),
@@ -243,8 +244,9 @@ FOREIGN = {
 def test_a_foreign_file_is_refused_in_one_sentence(tmp_path: Path, content: bytes):
     path = tmp_path / "c.npz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"^checkpoint: {path} is not a checkpoint of fedlocal \(.+\)$"):
+    with pytest.raises(ValueError, match=rf"^checkpoint: {path} is not a checkpoint of fedlocal \(.+\)$") as refused:
         Checkpoint(path, {}).load({"a": np.zeros(2)})
+    assert "allow_pickle" not in str(refused.value)  # NumPy advises to load it unsafely
 
 
 def saved(path: Path) -> bytes:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -69,6 +70,27 @@ def test_divergence_is_a_result_that_says_when_and_where():
     with pytest.warns(fl.DivergenceWarning):
         slow = fl.loop(federation(), method, rounds=200, eval_every=50, local_steps=3)
     assert slow.diverged == result.diverged
+
+
+@pytest.mark.parametrize(
+    ("loss", "what", "round"),
+    [
+        (lambda x, a, b: jnp.log(a @ x) - b, "F", 0),
+        (lambda x, a, b: jnp.sqrt(jnp.sum(x**2)) + 0 * a[0] * b, "the gradient of F", 1),
+    ],
+)
+def test_what_is_not_finite_at_the_start_is_no_matter_of_step_sizes(loss: Any, what: str, round: int):
+    data = fl.FederatedData.from_clients([(np.ones((2, 3)), np.zeros(2))] * 2)
+    problem, run = fl.problems.Problem(loss, data), {"rounds": 3, "local_steps": 2, "x0": np.zeros(3)}
+    said = f"FedAvg diverged in round {round}: {what} is not finite at x0; no step size helps, give another x0"
+    for simulate in (fl.simulate, fl.loop):
+        with pytest.warns(fl.DivergenceWarning, match=f"^{said}$"):
+            result = simulate(problem, fl.methods.FedAvg(0.1), **run)
+        assert result.diverged is not None
+        assert result.diverged.round == round
+    with pytest.warns(fl.DivergenceWarning) as told:
+        fl.sweep(problem, lambda eta: fl.methods.FedAvg(eta), {"eta": [0.1, 0.2]}, **run)
+    assert ("in 2 of them F is not finite at x0, where no step size helps" in str(told[0].message)) == (round == 0)
 
 
 def test_a_loss_that_grows_a_million_times_is_told():

@@ -13,6 +13,7 @@ from fedlocal.experiments.runner.settings import Claim, StepSizeGrid
 
 HOLDS, FAILS, UNMEASURED = "holds", "does not hold", "not measured"
 TOO_SMALL = "not measured at this scale"
+AT_THE_END = ("ends", "close")  # checks of the last rounds that methods may pass before they have moved
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,23 @@ class TunedResults:
     grid: StepSizeGrid
     text_grid: StepSizeGrid  # the text's grid, which may differ from the one that was run
     rounds: int
+    text_rounds: int  # of the text's runs, which may be longer than the one that was run
     results_of: Callable[[str], "TunedResults | None"]  # results of another experiment; None if it was not run
 
 
 def judge(claim: Claim, results: TunedResults) -> Verdict:
-    """Return the verdict on one claim."""
+    """Return the verdict on one claim. In a run with fewer rounds than the text's, that it fails says nothing, nor that methods
+    are close at the end."""
     missing = [name for name in (claim.method, *claim.than) if name not in results.methods]
     if missing:
         return Verdict.unmeasured(claim.text, f"{missing[0]} was not run")
-    return CHECKS[claim.check](claim, results)
+    verdict = CHECKS[claim.check](claim, results)
+    if results.rounds >= results.text_rounds or verdict.outcome == UNMEASURED:
+        return verdict
+    if verdict.outcome == HOLDS and claim.check not in AT_THE_END:
+        return verdict
+    length = f"{results.rounds} of the text's {results.text_rounds} rounds"
+    return replace(verdict, outcome=TOO_SMALL, measured=f"{verdict.measured}; after {length}")
 
 
 def first_round(curve: pd.DataFrame, metric: str, level: float, largest: bool) -> int | None:

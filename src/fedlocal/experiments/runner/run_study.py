@@ -103,7 +103,9 @@ def show(directory: Path, console: Console | None = None) -> None:
 def _settings(name: str) -> Table:
     """The settings of an experiment at both scales, under the names that `--set` takes."""
     scales = {scale: _flat(load(name, scale).model_dump(mode="json")) for scale in get_args(Scale)}
-    out = Table("setting", *scales, title=escape(load(name).title), title_justify="left", box=None)
+    out = Table("setting", title=escape(load(name).title), title_justify="left", box=None)
+    for scale in scales:
+        out.add_column(scale, overflow="fold")  # a long name takes two lines; nothing is cut
     for key in dict.fromkeys(key for settings in scales.values() for key in settings):
         if key not in ("name", "kind", "title"):
             out.add_row(escape(key), *(escape(str(settings.get(key, ""))) for settings in scales.values()))

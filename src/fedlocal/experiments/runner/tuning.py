@@ -90,7 +90,7 @@ def tuned_results(settings: TunedStudySettings, history: pd.DataFrame, store: St
         return tuned_results(of, pd.read_parquet(run.directory / "history.parquet"))
 
     text: Any = load(settings.name, "paper", "text")
-    return TunedResults(methods, settings.grid, text.grid, settings.rounds, results_of)
+    return TunedResults(methods, settings.grid, text.grid, settings.rounds, text.rounds, results_of)
 
 
 def tune(settings: TunedStudySettings, history: Any) -> TunedMethod:

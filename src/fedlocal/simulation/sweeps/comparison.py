@@ -58,6 +58,8 @@ def compare(
         >>> compared.summary("loss")[["method", "runs"]].to_numpy().tolist()
         [['FedAvg', 3], ['Scaffold', 3]]
     """
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        raise TypeError(f"compare: seeds must be whole numbers, as range(5) or [0, 1, 2], got {seeds!r}")
     chosen = [checks.whole("compare", "seeds", seed, at_least=0) for seed in seeds]
     if not chosen or len(set(chosen)) < len(chosen):
         raise ValueError(f"compare: seeds must be different whole numbers, at least one, got {chosen}")

@@ -153,6 +153,8 @@ def _result(
     """Return what the user gets, and warn of divergences."""
     if last.dead:
         text = f"{len(last.dead)} of {len(methods)} cells diverged; `cells` says which and when"
+        if (at_x0 := sum(when == 0 for when, _ in last.dead.values())) > 0:
+            text += f"; in {at_x0} of them F is not finite at x0, where no step size helps"
         warnings.warn(f"sweep: {text}", DivergenceWarning, stacklevel=3)
     diverged = pd.array([last.dead[i][0] if i in last.dead else None for i in range(len(methods))], "Int64")
     history = pd.DataFrame(last.rows).sort_values(["cell", "round"], kind="stable", ignore_index=True)

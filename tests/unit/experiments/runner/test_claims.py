@@ -29,12 +29,14 @@ def tuned(f1: list[float], pair: tuple[float, float] = (0.001, 1.0), diverged: f
 
 
 FAST, SLOW = [0.0, 0.5, 1.0, 1.0, 1.0, 1.0], [0.0, 0.1, 0.2, 0.3, 0.6, 0.7]
-THERE = TunedResults({"a": tuned([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])}, GRID, GRID, 50, lambda _: None)
+THERE = TunedResults({"a": tuned([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])}, GRID, GRID, 50, 50, lambda _: None)
 
 
-def findings(grid: StepSizeGrid = GRID, best: tuple[float, float] = (0.001, 1.0)) -> TunedResults:
+def findings(
+    grid: StepSizeGrid = GRID, best: tuple[float, float] = (0.001, 1.0), text_rounds: int = 50
+) -> TunedResults:
     methods = {"a": tuned(FAST, best), "b": tuned(SLOW)}
-    return TunedResults(methods, grid, GRID, 50, {"here-before": THERE}.get)
+    return TunedResults(methods, grid, GRID, 50, text_rounds, {"here-before": THERE}.get)
 
 
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -123,3 +125,16 @@ def test_that_a_small_run_does_not_show_a_claim_says_nothing(outcome: str):
     assert verdict.at_scale("quick").outcome == (TOO_SMALL if outcome == FAILS else outcome)
     said = Verdict("FedAc is faster", "1.1 times", TOO_SMALL).styled()
     assert said == "[yellow]not measured at this scale[/]: FedAc is faster (1.1 times)"
+
+
+@pytest.mark.parametrize(
+    "case", ["ends", "does_not_end", "better", "not_by_the_margin", "close", "not_close", "too_short"]
+)
+def test_a_run_shorter_than_the_texts_shows_neither_failures_nor_that_methods_are_close(case: str):
+    """All methods are close before they have moved; that one is better by a margin is shown by a short run, too."""
+    arguments, outcome, _ = CASES[case]
+    claim = Claim(text="it is so", **{"metric": "f1", **arguments})
+    assert judge(claim, findings()).outcome == outcome
+    short = judge(claim, findings(text_rounds=500))
+    assert short.outcome == (outcome if case in ("better", "too_short") else TOO_SMALL)
+    assert ("50 of the text's 500 rounds" in short.measured) == (short.outcome == TOO_SMALL)

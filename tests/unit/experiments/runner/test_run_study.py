@@ -25,6 +25,7 @@ from fedlocal.experiments.runner.methods import COMPOSITE
 from fedlocal.experiments.runner.store import Store
 from fedlocal.experiments.studies.recovery import problem
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
+from frame_tables import check_unbroken
 
 SMALL = ["rounds=6", "eval_every=2", "score.window=3", "strength=0.2", "grid.client_step_size=[0.0003, 1.0]"]
 SMALL += ["grid.server_step_size=[0.5, 1.0]", 'methods=["FedDualAvg", "FedMiD"]', "claims=[]"]
@@ -63,6 +64,18 @@ def test_a_run_leaves_everything_needed_to_cite_it(finished: Path):
     assert origin["configuration"]["seeds"] == [0, 1]
     assert origin["configuration"]["rounds"] == 6
     assert not list((finished / "parts").glob("*.npz"))
+
+
+def test_the_table_of_a_run_has_each_number_on_one_line_of_80_characters(finished: Path):
+    console = Console(width=80, file=io.StringIO(), record=True)
+    experiments.show(finished, console)
+    check_unbroken(pd.read_parquet(finished / "table.parquet"), console.export_text())
+
+
+def test_the_settings_of_an_experiment_are_shown_whole():
+    console = Console(width=80, file=io.StringIO(), record=True)
+    experiments.show(Path("lasso-1"), console)
+    assert "…" not in console.export_text()
 
 
 def test_the_history_has_every_method_pair_seed_and_round(finished: Path):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -923,7 +924,7 @@ class Sum(MinibatchSGD):
     [
         (ThreeVectors(0.1), 3, "at most two vectors"),  # pyright: ignore[reportCallIssue]
         (Sum(0.1), [1, 2, 3] * 3, "same number of local steps"),
-        (FedAvg(np.full(20, 0.1)), 3, "plain numbers"),
+        (eqx.tree_at(lambda m: m.client_step_size, FedAvg(0.1), np.full(20, 0.1)), 3, "plain numbers"),
     ],
 )
 def test_forms_that_the_loops_cannot_follow_are_left_to_jax(method: fl.LocalMethod, steps: Any, words: str):

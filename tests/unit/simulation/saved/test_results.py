@@ -326,6 +326,7 @@ FOREIGN: dict[str, Callable[[], bytes]] = {
     "empty": lambda: b"",
     "text": lambda: b"round,loss\n0,1.0\n",
     "one array": single_array,
+    "parts before its beginning": lambda: (whole := packed(*parts()))[:-6] + (1 << 24).to_bytes(4, "little") + whole[-2:],
     "a zip of text": lambda: zipped(readme=b"hello"),
     "a header of text": lambda: zipped(**{"header.npy": b"hello"}),
     "an array of objects as header": lambda: packed("{}", {}).replace(b"<U2", b"|O8"),
@@ -373,6 +374,7 @@ def test_a_foreign_file_is_refused_in_one_sentence(name: str, tmp_path: Path):
     with pytest.raises(ValueError, match=rf"^load: {path} is not a saved result of fedlocal \(.+\)$") as refused:
         fl.load(path)
     assert len(str(refused.value)) < 400 + len(str(path))
+    assert "allow_pickle" not in str(refused.value)  # NumPy advises to load it unsafely
 
 
 def test_a_description_that_is_no_method_is_a_method_that_was_not_restored(tmp_path: Path):
