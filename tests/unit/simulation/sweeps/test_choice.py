@@ -156,7 +156,7 @@ def test_of_accuracies_the_larger_are_better_without_being_told():
         local_steps=3,
         metrics=[metric],
     )
-    scores = swept.score("accuracy")
-    assert scores[1] > scores[0]
+    worse, better = swept.score("accuracy").tolist()
+    assert better > worse
     assert swept.best("accuracy") == 1
     assert swept.best("accuracy", largest=False) == 0
