@@ -64,7 +64,7 @@ def test_news20_on_a_small_file(tmp_path: Path):
     assert words == sorted(words, reverse=True)
     assert words[-1] < words[0]
     assert accuracy[0] > 0.95
-    assert "by the linear engine" in output
+    assert "local steps by the jax engine" in output  # too few for the kernels
 
 
 @pytest.mark.thorough

@@ -16,7 +16,7 @@ BETTER = {("lasso-1", "FedDualAvg"): (0.001, 1.0)}  # where those of the text di
 
 def supported() -> list[str]:
     """The experiments that can be deployed: recovery and speed-up studies, whose problems are made by one function."""
-    return [name for name in names() if isinstance(load(name), (RecoverySettings, SpeedupSettings))]
+    return [name for name in names() if type(load(name)) in (RecoverySettings, SpeedupSettings)]
 
 
 def experiment_app(name: str, wish: DeployOptions) -> App:

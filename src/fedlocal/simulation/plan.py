@@ -270,9 +270,13 @@ class Plan(eqx.Module):
             return jax.random.randint(key, shape, 0, size, jnp.int32)
         return (jax.random.bits(key, shape, jnp.uint32) % size.astype(jnp.uint32)).astype(jnp.int32)
 
+    def cohort_weights(self, cohort: Any) -> Any:
+        """(S,) weights of the mean over a round's clients, with any sum, in the precision that they were given in."""
+        return np.ones(len(cohort)) if self.equal_mean else self.mean_weights[cohort]
+
     def normalized_weights(self, cohort: jax.Array) -> jax.Array:
         """(S,) weights of the mean over a round's clients; those of nobody, -1, are zero."""
-        weights = jnp.ones(len(cohort)) if self.equal_mean else jnp.asarray(self.mean_weights, float)[cohort]
+        weights = jnp.asarray(self.cohort_weights(cohort), float)
         if not self.may_miss:
             return weights / jnp.sum(weights)
         weights = jnp.where(cohort >= 0, weights, 0)

