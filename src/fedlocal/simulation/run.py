@@ -23,7 +23,7 @@ from fedlocal.simulation.recorder import MetricLike, Recorder
 from fedlocal.simulation.rounds import RunInputs, RunState, first_state
 from fedlocal.simulation.shadow import Shadow
 from fedlocal.util import checks
-from fedlocal.util.hashing import fingerprint, members
+from fedlocal.util.hashing import class_code, fingerprint
 
 
 class RunArguments(NamedTuple):
@@ -166,11 +166,11 @@ def _floating(owner: str, a: Any) -> jax.Array:
 
 
 def _known(metric: Any) -> Any:
-    """What tells a metric apart: all of an object, with the code of its class; of a function the code, as it may collect what it
-    sees."""
+    """What tells a metric apart: all of a `Metric`, with the code of its class; of a function only the code, since it may collect
+    what it sees."""
     if isinstance(metric, Metric):
-        return metric, *members(type(metric))
-    return getattr(metric, "__code__", metric)
+        return metric, *class_code(type(metric))
+    return getattr(metric, "__code__", class_code(type(metric)))
 
 
 def _plain(value: Any) -> Any:

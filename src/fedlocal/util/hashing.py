@@ -23,7 +23,7 @@ def fingerprint(thing: Any) -> str:
     """Return a short hash of a problem or a method: of every number, and of the code of every function.
 
     What a function reads belongs to it: values of its closure, and, of a user's function, the globals that it names, with what it
-    names of the user's modules, and all of the user's classes among them. The functions of a user's class belong to its objects.
+    names of the user's modules, and all of the user's classes among them. The code of a user's class belongs to its objects.
     """
     hasher = _Hasher()
     hasher.feed(thing)
@@ -100,12 +100,12 @@ def _parts(thing: Any) -> Iterable[Any]:
         return thing.tolist()
     if is_dataclass(thing):
         own = [getattr(thing, f.name) for f in fields(thing) if f.metadata.get(IDENTITY, True)]
-        return [*own, *members(type(thing))]
+        return [*own, *class_code(type(thing))]
     if isinstance(thing, property):
         return thing.fget, thing.fset
     if isinstance(thing, (staticmethod, classmethod)):
         return (thing.__func__,)
-    return [*_held(thing), *(members(type(thing)) if callable(thing) else ())]
+    return [*_held(thing), *(_members(type(thing)) if callable(thing) else ())]
 
 
 def _held(thing: Any) -> list[Any]:
@@ -143,9 +143,9 @@ def _named(wanted: set[str], namespace: Mapping[str, Any], names: set[str], modu
             if _is_users(value) and value.__name__ not in modules:
                 found += _named(names, vars(value), names, modules | {value.__name__})
         elif isinstance(value, type):
-            found += [name, value, *members(value)]
+            found += [name, value, *_members(value)]
         elif not _is_installed_function(value):
-            found += [name, value, *([] if callable(value) else members(type(value)))]
+            found += [name, value, *([] if callable(value) else _members(type(value)))]
     return found
 
 
@@ -172,7 +172,7 @@ def _is_installed_function(value: Any) -> bool:
     return not holds or (inner.__module__ or "").partition(".")[0] in ("jax", "numpy")
 
 
-def members(kind: type) -> list[Any]:
+def _members(kind: type) -> list[Any]:
     """Return what a user's class and those above it define, with the names, but for what Python itself adds."""
     return [
         part
@@ -182,6 +182,19 @@ def members(kind: type) -> list[Any]:
         if name == "__call__" or not name.startswith(("__", "_abc_"))
         for part in (name, value)
     ]
+
+
+def class_code(kind: type) -> list[Any]:
+    """Return the code of the functions that a user's class and those above it define, with their names; not what they read, which
+    may change from call to call."""
+    found: list[Any] = []
+    for value in _members(kind):
+        inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        inner = getattr(inner, "method", inner)  # as Equinox keeps it
+        inner = inspect.unwrap(inner) if callable(inner) else inner
+        if isinstance(inner, (str, int, float, FunctionType)):
+            found.append(inner.__code__ if isinstance(inner, FunctionType) else inner)
+    return found
 
 
 def _is_users(thing: Any) -> bool:
