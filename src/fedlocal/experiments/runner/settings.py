@@ -10,6 +10,7 @@ from fedlocal.data.synthetic import Config
 from fedlocal.experiments.runner.methods import CompositeLabel
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+TuningName = Literal["all", "halving"]
 CrossCheck = Literal["slower_than_on", "faster_than_on"]  # checks of claims that look at another experiment
 
 
@@ -40,6 +41,15 @@ class ScoreRule(StrictModel):
     rule: Literal["mean", "last", "best"]
     window: PositiveInt
     largest: bool
+
+
+class TuningRule(StrictModel):
+    """Which pairs of step sizes run all rounds: all of them, or the few that successive halving leaves; see `halving.py`."""
+
+    search: TuningName = "all"
+    stages: Annotated[int, Field(ge=2)] = 4  # of halving; the last one runs all rounds
+    factor: Annotated[int, Field(ge=2)] = 3  # rounds of a stage over those before it, and pairs over those after it
+    final_pairs: PositiveInt = 4  # that run all rounds
 
 
 class Panel(StrictModel):
@@ -100,6 +110,7 @@ class TunedStudySettings(StudySettings):
     local_epochs: PositiveInt
     weights: WeightsName
     score: ScoreRule
+    tuning: TuningRule = TuningRule()
     panels: list[Panel]
     columns: list[str]  # of the table
     claims: list[Claim]

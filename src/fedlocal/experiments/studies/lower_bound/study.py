@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from fedlocal.experiments.runner.claims import Verdict
+from fedlocal.experiments.runner.pair_sweeps import sweep_history
 from fedlocal.experiments.runner.store import Store, StudyOutcome
-from fedlocal.experiments.runner.tuning import sweep_history
 from fedlocal.experiments.studies.lower_bound.figures import draw_rates, draw_step_sizes
 from fedlocal.experiments.studies.lower_bound.settings import LowerBoundSettings
 from fedlocal.methods import FedAvg, MinibatchSGD

@@ -12,8 +12,8 @@ import pandas as pd
 
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.runner.methods import smooth_method
+from fedlocal.experiments.runner.pair_sweeps import sweep_history
 from fedlocal.experiments.runner.store import Store, StudyOutcome
-from fedlocal.experiments.runner.tuning import sweep_history
 from fedlocal.experiments.studies.speedup.claims import Speeds, verdicts
 from fedlocal.experiments.studies.speedup.figures import draw_clients, draw_local_steps, shown
 from fedlocal.experiments.studies.speedup.problem import SpeedupTask
