@@ -81,7 +81,7 @@ def tuned_results(settings: TunedStudySettings, history: pd.DataFrame, store: St
         found = results_of(name)
         return None if found is None else found.of_seed.get(seed)
 
-    def found(rows: pd.DataFrame, others: Callable[[str], TunedResults | None]) -> TunedResults:
+    def found(rows: Any, others: Callable[[str], TunedResults | None]) -> TunedResults:
         methods = {name: tune(settings, rows[rows["method"] == name]) for name in settings.methods}
         return TunedResults(methods, settings.grid, text.grid, settings.rounds, text.rounds, others)
 
@@ -98,7 +98,7 @@ def tune(settings: TunedStudySettings, history: Any) -> TunedMethod:
     find the whole pattern) it takes the one that is best on average over all rounds, which is the fastest.
     """
     score, diverged = settings.score, ended_pairs(history, "diverged")
-    scores = pair_scores(history, score, settings.rounds, score.window)
+    scores: Any = pair_scores(history, score, settings.rounds, score.window)
     if scores.empty:
         raise ValueError(f"run: {history['method'].iloc[0]} diverged with every pair of step sizes; add smaller ones")
     sign = 1 if score.largest else -1
