@@ -201,6 +201,14 @@ def _tuned(claim: Claim, results: TunedResults) -> Verdict:
     return Verdict.of(claim.text, measured, any(np.allclose(pair, wanted) for pair in (tuned.pair, *others)))
 
 
+def _larger_steps(claim: Claim, results: TunedResults) -> Verdict:
+    """The product of the best client and server step size is larger than that of every other method."""
+    steps = {name: float(np.prod(results.methods[name].pair)) for name in (claim.method, *claim.than)}
+    listed = ", ".join(f"{step:g} ({name})" for name, step in steps.items())
+    larger = all(steps[claim.method] > steps[name] * (1 + 1e-9) for name in claim.than)
+    return Verdict.of(claim.text, f"client times server step size {listed}" + _halved(results.methods.values()), larger)
+
+
 def _inside_grid(claim: Claim, results: TunedResults) -> Verdict:
     """Every method's best pair lies in the text's grid. This needs a grid with smaller client step sizes than the text's."""
     pairs = {name: tuned.pair for name, tuned in results.methods.items()}
@@ -244,6 +252,7 @@ CHECKS: dict[str, Callable[[Claim, TunedResults], Verdict]] = {
     "close": partial(_leads, close=True),
     "fastest": _fastest,
     "tuned": _tuned,
+    "larger_steps": _larger_steps,
     "inside_grid": _inside_grid,
     "slower_than_on": partial(_compared, slower=True),
     "faster_than_on": partial(_compared, slower=False),

@@ -64,7 +64,9 @@ class Claim(StrictModel):
     """A claim of the text and its check; `runner/claims.py` describes the checks."""
 
     text: str
-    check: Literal["reaches", "never", "ends", "better", "close", "fastest", "tuned", "inside_grid", CrossCheck]
+    check: Literal[
+        "reaches", "never", "ends", "better", "close", "fastest", "tuned", "larger_steps", "inside_grid", CrossCheck
+    ]
     method: str
     metric: str | None = None
     level: float | None = None  # that the metric must reach
