@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from scipy import stats
 
 from fedlocal.experiments.runner.claims import TunedMethod, TunedResults
@@ -194,9 +195,6 @@ def draw_curves(
                 curve: Any = tuned.curve[tuned.curve["round"] >= first_round]
                 look: Any = {"color": COLORS[name], "linestyle": "--" if name in dashed else "-", "linewidth": 1.6}
                 axis.plot(curve["round"], curve[panel.column], label=name, **look)
-                if (width := f"{panel.column}{HALF_WIDTH}") in curve:
-                    ends = curve[panel.column] - curve[width], curve[panel.column] + curve[width]
-                    axis.fill_between(curve["round"], *ends, color=COLORS[name], alpha=0.18, linewidth=0)
             for name, values in references.items():
                 if panel.column in values:
                     color = COLORS.get(name, "black")
@@ -204,7 +202,19 @@ def draw_curves(
             axis.set(title=panel.title, xlabel="communication rounds")
             if panel.log:
                 plain_log_scale(axis)
+            _draw_bands(axis, panel.column, methods, first_round)
         legend_below(axes)
+
+
+def _draw_bands(axis: Axes, column: str, methods: Mapping[str, TunedMethod], first_round: float) -> None:
+    """Draw the intervals, if there are any. The axis stays that of the lines: intervals of two seeds are very wide."""
+    limits = axis.get_ylim()
+    for name, tuned in methods.items():
+        if (width := f"{column}{HALF_WIDTH}") in tuned.curve:
+            curve: Any = tuned.curve[tuned.curve["round"] >= first_round]
+            ends = curve[column] - curve[width], curve[column] + curve[width]
+            axis.fill_between(curve["round"], *ends, color=COLORS[name], alpha=0.18, linewidth=0)
+    axis.set_ylim(limits)
 
 
 def _only(columns: Sequence[str], values: Mapping[str, float]) -> dict[str, float]:

@@ -92,6 +92,19 @@ def test_several_seeds_give_t_intervals_of_means():
     np.testing.assert_allclose(tuned.curve["f1_half_width"], [0, tuned.half_widths["f1"], (band[1] - band[0]) / 2])
 
 
+def test_figures_have_bands_that_leave_the_axis_to_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    curve = pd.DataFrame({"round": [0, 1], "f1": [0.0, 1.0], "f1_half_width": [0.0, 50.0]})
+    settings: Any = load("lasso-3", seeds=[0, 1], overrides=['panels=[{column = "f1", title = "F1"}]'])
+    drawn: list[Any] = []
+    real = tuning.legend_below
+    monkeypatch.setattr(tuning, "legend_below", lambda axes: drawn.extend(axes) or real(axes))
+    for own in (curve, curve.drop(columns="f1_half_width")):
+        tuning.draw_curves(settings, {"FedMiD": TunedMethod(0.01, 1.0, own, {}, {}, [])}, tmp_path / "a.png")
+    assert [len(axis.collections) for axis in drawn] == [1, 0]
+    assert drawn[0].collections[0].get_paths()[0].get_extents().ymax == 51
+    assert drawn[0].get_ylim() == drawn[1].get_ylim()
+
+
 def test_one_seed_has_no_interval_and_others_than_those_of_the_study_neither():
     settings, history = seeded({0: [0.0, 0.4, 0.6]}, [0])
     tuned = tuning.tune(settings, history)
