@@ -15,7 +15,8 @@ from fedlocal.cli.output import console, reported
 commands = Typer()
 Scale = Literal["quick", "paper"]
 Grid = Literal["text", "wide"]
-SCALES, GRIDS = click.Choice(get_args(Scale)), click.Choice(get_args(Grid))
+Tuning = Literal["all", "halving"]
+SCALES, GRIDS, TUNINGS = (click.Choice(get_args(each)) for each in (Scale, Grid, Tuning))
 KINDS = ("methods", "regularizers", "mirrors", "problems", "experiments")
 
 
@@ -34,7 +35,8 @@ def demo(
 @commands.command(
     "run",
     epilog="Examples:  fedlocal run lasso-1   |   fedlocal run lasso-1 --scale paper --seeds 0,1,2   |   "
-    "fedlocal run nuclear-1 --set rounds=50 --set score.window=10   |   fedlocal run lasso-1 --scale paper --resume",
+    "fedlocal run nuclear-1 --set rounds=50 --set score.window=10   |   fedlocal run lasso-1 --scale paper --resume   |   "
+    "fedlocal run femnist-l1 --scale paper --tuning halving",
 )
 def run_(
     name: Annotated[str, Argument(help="An experiment; `fedlocal list experiments` shows them.")],
@@ -45,7 +47,13 @@ def run_(
     grid: Annotated[
         Grid, Option(click_type=GRIDS, help="The text's step sizes, or smaller client step sizes too.")
     ] = "text",
-    seeds: Annotated[str | None, Option(help="Seeds of data and sampling, e.g. 0,1,2.")] = None,
+    tuning: Annotated[
+        Tuning,
+        Option(click_type=TUNINGS, help="all pairs of step sizes run to the end; halving drops the worse on the way."),
+    ] = "all",
+    seeds: Annotated[
+        str | None, Option(help="Seeds of data and sampling, e.g. 0,1,2; several give means and 95 % t intervals.")
+    ] = None,
     overrides: Annotated[list[str] | None, Option("--set", help="name=value; dots reach inside.")] = None,
     directory: Annotated[Path, Option(help="Where runs are kept.")] = Path("runs"),
     resume: Annotated[bool, Option("--resume", help="Continue the newest unfinished run of this kind.")] = False,
@@ -58,6 +66,7 @@ def run_(
             name,
             scale=scale,
             grid=grid,
+            tuning=tuning,
             seeds=None if seeds is None else _seeds(seeds),
             overrides=overrides or [],
             root=directory,

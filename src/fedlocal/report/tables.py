@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions
 from rich.table import Table
 
 LEAST_FOLDED = 20  # characters of a column that may take several lines
+HALF_WIDTH = "_half_width"  # ends the name of a column with half the widths of intervals about another column
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,23 @@ def table(
         for column in frame
     ]
     return FrameTable(columns, title)
+
+
+def with_intervals(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame with "mean ± half width" as the text of each column that has another one with its half widths.
+
+    >>> with_intervals(pd.DataFrame({"f1": [0.5], "f1_half_width": [0.0123]})).to_dict("list")
+    {'f1': ['0.5 ± 0.012']}
+    """
+    widths = {name: f"{name}{HALF_WIDTH}" for name in frame if f"{name}{HALF_WIDTH}" in frame}
+    texts = {
+        name: [
+            _written(mean, None) + ("" if np.isnan(half) else f" ± {half:.2g}")
+            for mean, half in zip(frame[name], frame[width], strict=True)
+        ]
+        for name, width in widths.items()
+    }
+    return frame.drop(columns=[*widths.values()]).assign(**texts)
 
 
 def _parts(columns: list[Column], width: int) -> list[list[Column]]:

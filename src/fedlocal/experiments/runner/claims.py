@@ -1,7 +1,8 @@
 """Claims of the text compared with measurements: each claim gets a verdict of one line."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -52,10 +53,19 @@ class TunedMethod:
     late: Mapping[str, float]  # every column averaged over the last rounds
     diverged: Mapping[tuple[float, float], float]  # (client, server) -> first round of divergence, where it diverged
     tied: Sequence[tuple[float, float]]  # pairs with the best score, this one among them
+    dropped: Mapping[tuple[float, float], float] = field(
+        default_factory=dict
+    )  # pair -> round after which halving dropped it
+    half_widths: Mapping[str, float] = field(default_factory=dict)  # of `late`: of 95 % t intervals over several seeds
 
     @property
     def pair(self) -> tuple[float, float]:
         return self.client_step_size, self.server_step_size
+
+    @property
+    def dropped_in_words(self) -> str:
+        """How many pairs halving dropped, after how many rounds."""
+        return ", ".join(f"{n} at {r}" for r, n in sorted(Counter(self.dropped.values()).items()))
 
 
 @dataclass(frozen=True)
@@ -68,11 +78,30 @@ class TunedResults:
     rounds: int
     text_rounds: int  # of the text's runs, which may be longer than the one that was run
     results_of: Callable[[str], "TunedResults | None"]  # results of another experiment; None if it was not run
+    of_seed: Mapping[int, "TunedResults"] = field(default_factory=dict)  # of each seed alone, if there are several
+
+
+def with_seeds(verdict: Verdict, alone: Mapping[int, Verdict]) -> Verdict:
+    """Return the verdict on means over seeds; where the seeds disagree, it says with how many of them the claim holds alone.
+
+    Args:
+        verdict: on the means.
+        alone: of each seed, as a run with this one alone would judge; none where there is one seed.
+    """
+    if all(each.outcome == verdict.outcome for each in alone.values()):
+        return verdict
+    held = sum(each.outcome == HOLDS for each in alone.values())
+    return replace(verdict, measured=f"{verdict.measured}; alone it holds with {held} of {len(alone)} seeds")
 
 
 def judge(claim: Claim, results: TunedResults) -> Verdict:
-    """Return the verdict on one claim. In a run with fewer rounds than the text's, that it fails says nothing, nor that methods
-    are close at the end."""
+    """Return the verdict on one claim, on means over the seeds; it says where the seeds disagree."""
+    alone = {seed: _judged(claim, of_seed) for seed, of_seed in results.of_seed.items()}
+    return with_seeds(_judged(claim, results), alone)
+
+
+def _judged(claim: Claim, results: TunedResults) -> Verdict:
+    """In a run with fewer rounds than the text's, that a claim fails says nothing, nor that methods are close at the end."""
     missing = [name for name in (claim.method, *claim.than) if name not in results.methods]
     if missing:
         return Verdict.unmeasured(claim.text, f"{missing[0]} was not run")
@@ -162,9 +191,22 @@ def _tuned(claim: Claim, results: TunedResults) -> Verdict:
     measured = f"best is {_pair(tuned.pair)}" + (f", as good are {' and '.join(map(_pair, others))}" if others else "")
     if wanted[0] not in results.grid.client_step_size or wanted[1] not in results.grid.server_step_size:
         return Verdict.unmeasured(claim.text, f"{measured}; the text's pair is not in the grid that was run")
+    if (when := tuned.dropped.get(tuple(wanted))) is not None:
+        return Verdict.unmeasured(
+            claim.text, f"{measured} of those that ran all rounds; halving dropped {_pair(wanted)} after round {when:g}"
+        )
+    measured += _halved([tuned])
     when = tuned.diverged.get(tuple(wanted))
     measured += f"; {_pair(wanted)} diverged in round {when:g}" if when is not None else ""
     return Verdict.of(claim.text, measured, any(np.allclose(pair, wanted) for pair in (tuned.pair, *others)))
+
+
+def _larger_steps(claim: Claim, results: TunedResults) -> Verdict:
+    """The product of the best client and server step size is larger than that of every other method."""
+    steps = {name: float(np.prod(results.methods[name].pair)) for name in (claim.method, *claim.than)}
+    listed = ", ".join(f"{step:g} ({name})" for name, step in steps.items())
+    larger = all(steps[claim.method] > steps[name] * (1 + 1e-9) for name in claim.than)
+    return Verdict.of(claim.text, f"client times server step size {listed}" + _halved(results.methods.values()), larger)
 
 
 def _inside_grid(claim: Claim, results: TunedResults) -> Verdict:
@@ -174,8 +216,16 @@ def _inside_grid(claim: Claim, results: TunedResults) -> Verdict:
     measured = "best " + ", ".join(f"{_pair(pair)} {name}" for name, pair in pairs.items())
     if min(results.grid.client_step_size) >= min(text[0]):
         return Verdict.unmeasured(claim.text, f"{measured}; --grid wide looks beyond the grid")
+    measured += _halved(results.methods.values())
     inside = all(min(w) <= v <= max(w) for pair in pairs.values() for v, w in zip(pair, text, strict=True))
     return Verdict.of(claim.text, measured, inside)
+
+
+def _halved(methods: Iterable[TunedMethod]) -> str:
+    """Say what halving leaves open about the best pair."""
+    dropped = max(len(tuned.dropped) for tuned in methods)
+    open_ = f"; among the pairs that ran all rounds: up to {dropped} that halving dropped might have become better"
+    return open_ if dropped else ""
 
 
 def _compared(claim: Claim, results: TunedResults, slower: bool) -> Verdict:
@@ -202,6 +252,7 @@ CHECKS: dict[str, Callable[[Claim, TunedResults], Verdict]] = {
     "close": partial(_leads, close=True),
     "fastest": _fastest,
     "tuned": _tuned,
+    "larger_steps": _larger_steps,
     "inside_grid": _inside_grid,
     "slower_than_on": partial(_compared, slower=True),
     "faster_than_on": partial(_compared, slower=False),

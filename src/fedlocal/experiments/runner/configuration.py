@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from fedlocal.experiments.runner.settings import StudySettings
+from fedlocal.experiments.runner.settings import StudySettings, TunedStudySettings, TuningName
 from fedlocal.experiments.studies import KINDS
 
 Scale = Literal["quick", "paper"]
@@ -34,6 +34,7 @@ def load(
     grid: GridName = "text",
     overrides: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
+    tuning: TuningName = "all",
 ) -> StudySettings:
     """Return the settings of an experiment.
 
@@ -43,6 +44,8 @@ def load(
         grid: "text" has the text's step sizes; "wide" has smaller client step sizes too.
         overrides: values that replace those of the file, such as "rounds=100" or "score.window=50".
         seeds: seeds that replace those of the file.
+        tuning: "all" runs all pairs of step sizes to the end; "halving" drops the worse ones on the way, in studies that tune
+            pairs.
     """
     if name not in names():
         raise ValueError(f"run: there is no experiment {name!r}; there are: {', '.join(names())}")
@@ -55,6 +58,11 @@ def load(
         elif wanted not in ALWAYS[group]:
             known = ", ".join(sorted({*variants, *ALWAYS[group]}))
             raise ValueError(f"run: {name} has no {group.removesuffix('s')} {wanted!r}; it has: {known}")
+    if tuning != "all":
+        if not issubclass(KINDS[kind], TunedStudySettings):
+            having = ", ".join(each for each in KINDS if issubclass(KINDS[each], TunedStudySettings))
+            raise ValueError(f"run: {name} does not tune pairs of step sizes; --tuning is for studies of {having}")
+        raw = _merge(raw, {"tuning": {"search": tuning}})
     for override in overrides:
         raw = _merge(raw, _assignment(override))
     if (raw["name"], raw["kind"]) != (name, kind):
@@ -65,6 +73,17 @@ def load(
         return KINDS[kind].model_validate(raw)
     except ValidationError as error:
         raise ValueError(f"run: {name}: {_sentence(error, KINDS[kind])}") from None
+
+
+def same_options(name: str, configuration: Mapping[str, Any]) -> StudySettings:
+    """Return the settings of an experiment with the scale, grid, seeds and tuning of a recorded configuration.
+
+    Args:
+        name: one of `names()`.
+        configuration: what `recorded` returned for a run, perhaps of another experiment.
+    """
+    tuning = configuration.get("tuning", {}).get("search", "all")
+    return load(name, configuration["scale"], configuration["grid_name"], (), configuration["seeds"], tuning)
 
 
 def recorded(settings: StudySettings, scale: str, grid: str) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from rich.table import Table
 
 from fedlocal.experiments.runner.claims import Verdict
 from fedlocal.experiments.runner.configuration import GridName, Scale, load, names, recorded
+from fedlocal.experiments.runner.settings import TuningName
 from fedlocal.experiments.runner.store import FINISHED, Store
 from fedlocal.experiments.studies import study_of
-from fedlocal.report.tables import table
+from fedlocal.report.tables import table, with_intervals
 
 
 def run(
@@ -27,6 +28,7 @@ def run(
     root: Path = Path("runs"),
     resume: bool = False,
     console: Console | None = None,
+    tuning: TuningName = "all",
 ) -> Path:
     """Run an experiment, store its results in a new directory under `root`, and return this directory.
 
@@ -39,6 +41,7 @@ def run(
         root: the directory that holds all runs.
         resume: continue the newest unfinished run of the same configuration, if there is one.
         console: where progress, table and verdicts are printed.
+        tuning: "all" runs all pairs of step sizes to the end; "halving" drops the worse ones on the way.
 
     Example:
         >>> from fedlocal import experiments
@@ -46,9 +49,9 @@ def run(
         ['lasso-1', 'lasso-2', 'lasso-3', 'lasso-4']
     """
     console = console or Console()
-    settings = load(name, scale, grid, overrides, seeds)
+    settings = load(name, scale, grid, overrides, seeds, tuning)
     configuration = recorded(settings, scale, grid)
-    label = scale if grid == "text" else f"{scale}-{grid}"
+    label = "-".join([scale, *([grid] if grid != "text" else []), *([tuning] if tuning != "all" else [])])
     store = Store.unfinished(root, configuration) if resume else None
     if resume and store is None:
         console.print(f"no unfinished run of {name} with this configuration in {escape(str(root))}; starting a new one")
@@ -92,7 +95,7 @@ def show(directory: Path, console: Console | None = None) -> None:
         again = f"fedlocal run {configuration['name']} --resume"
         raise ValueError(f"show: {directory} is not finished; `{again}` with the same options continues it")
     report = store.read_json(FINISHED)
-    console.print(table(pd.read_parquet(directory / "table.parquet"), configuration["title"]))
+    console.print(table(with_intervals(pd.read_parquet(directory / "table.parquet")), configuration["title"]))
     lines = [*map(escape, report["notes"]), *(Verdict(**entry).styled() for entry in report["verdicts"])]
     figures = [escape(str(directory / f"{figure}.png")) for figure in report.get("figures", ["figure"])]
     for line in [*lines, *(f"figure: {path}" for path in figures)]:

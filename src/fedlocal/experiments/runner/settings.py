@@ -10,6 +10,7 @@ from fedlocal.data.synthetic import Config
 from fedlocal.experiments.runner.methods import CompositeLabel
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+TuningName = Literal["all", "halving"]
 CrossCheck = Literal["slower_than_on", "faster_than_on"]  # checks of claims that look at another experiment
 
 
@@ -42,6 +43,15 @@ class ScoreRule(StrictModel):
     largest: bool
 
 
+class TuningRule(StrictModel):
+    """Which pairs of step sizes run all rounds: all of them, or the few that successive halving leaves; see `halving.py`."""
+
+    search: TuningName = "all"
+    stages: Annotated[int, Field(ge=2)] = 4  # of halving; the last one runs all rounds
+    factor: Annotated[int, Field(ge=2)] = 3  # rounds of a stage over those before it, and pairs over those after it
+    final_pairs: PositiveInt = 4  # that run all rounds
+
+
 class Panel(StrictModel):
     """One panel of the figure: a column of the history against rounds."""
 
@@ -54,7 +64,9 @@ class Claim(StrictModel):
     """A claim of the text and its check; `runner/claims.py` describes the checks."""
 
     text: str
-    check: Literal["reaches", "never", "ends", "better", "close", "fastest", "tuned", "inside_grid", CrossCheck]
+    check: Literal[
+        "reaches", "never", "ends", "better", "close", "fastest", "tuned", "larger_steps", "inside_grid", CrossCheck
+    ]
     method: str
     metric: str | None = None
     level: float | None = None  # that the metric must reach
@@ -100,6 +112,7 @@ class TunedStudySettings(StudySettings):
     local_epochs: PositiveInt
     weights: WeightsName
     score: ScoreRule
+    tuning: TuningRule = TuningRule()
     panels: list[Panel]
     columns: list[str]  # of the table
     claims: list[Claim]

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fedlocal.experiments.runner.claims import Verdict
-from fedlocal.experiments.runner.configuration import load, recorded
+from fedlocal.experiments.runner.configuration import recorded, same_options
 from fedlocal.util.files import check_writable, write_atomically
 from fedlocal.util.progress import ProgressBar
 from fedlocal.util.provenance import provenance_record
@@ -76,12 +76,11 @@ class Store:
         return None
 
     def finished_run_of(self, name: str) -> "Store | None":
-        """Return the newest finished run of an experiment beside this one with its scale, grid and seeds, or None."""
+        """Return the newest finished run of an experiment beside this one with its scale, grid, seeds and tuning, or None."""
         own = self.configuration()
         if own is None:
             return None
-        settings = load(name, own["scale"], own["grid_name"], seeds=own["seeds"])
-        wanted = recorded(settings, own["scale"], own["grid_name"])
+        wanted = recorded(same_options(name, own), own["scale"], own["grid_name"])
         runs = Store.all(self.directory.parent, name)
         return next((run for run in runs if run.finished and run.configuration() == wanted), None)
 
@@ -108,11 +107,15 @@ class Store:
             make: computes the part; its argument is the path for a checkpoint.
         """
         if not self.has(name):
-            checkpoint = self._part(name).with_suffix(".npz")
+            checkpoint = self.checkpoint(name)
             frame = make(checkpoint)
             self.write_frame(f"parts/{name}.parquet", frame)
             checkpoint.unlink(missing_ok=True)
         return pd.read_parquet(self._part(name))  # also after writing, so that a resumed run sees the same
+
+    def checkpoint(self, name: str) -> Path:
+        """Return the path for the checkpoint of a part."""
+        return self.directory / "parts" / f"{name}.npz"
 
     def frames(self, groups: Sequence[Mapping[str, Callable[[], pd.DataFrame]]]) -> list[pd.DataFrame]:
         """Return one frame per group of named parts. Stored parts are read, the others are computed and stored."""

@@ -1,133 +1,172 @@
-"""Run methods with all pairs of step sizes and take the best pair of each: shared by the studies of composite methods."""
+"""Take the best pair of step sizes of each method: shared by the studies of composite methods."""
 
-import warnings
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from scipy import stats
 
-from fedlocal.core import AbstractProblem, Params, Regularizer
-from fedlocal.core.types import WeightsName
 from fedlocal.experiments.runner.claims import TunedMethod, TunedResults
-from fedlocal.experiments.runner.configuration import load
+from fedlocal.experiments.runner.configuration import load, same_options
+from fedlocal.experiments.runner.halving import Halving, grid_pairs, reached_rounds
 from fedlocal.experiments.runner.methods import composite_method
+from fedlocal.experiments.runner.pair_sweeps import (
+    PAIR,
+    CompositeObjective,
+    ended_pairs,
+    options,
+    pair_scores,
+    sweep_history,
+)
 from fedlocal.experiments.runner.settings import TunedStudySettings
 from fedlocal.experiments.runner.store import Store
-from fedlocal.metrics import Metric, measure_point
 from fedlocal.report.figures import COLORS, legend_below, panels, plain_log_scale
-from fedlocal.simulation.result import DivergenceWarning
-from fedlocal.simulation.sweeps.grid_run import sweep
-from fedlocal.simulation.sweeps.result import score_groups
-from fedlocal.solvers import centralized
+from fedlocal.report.tables import HALF_WIDTH
 
 TIE = 1e-9  # scores that differ by less are the same
-PAIR = ["client_step_size", "server_step_size"]
 References = Mapping[str, Mapping[str, float]]  # level lines and last rows of the table: name -> column -> value
 
 
-class CompositeObjective(NamedTuple):
-    """F + psi, and what is measured at its points."""
-
-    problem: AbstractProblem
-    regularizer: Regularizer
-    metrics: Sequence[Metric]
-
-    def optimum(self, weights: WeightsName) -> tuple[dict[str, Any], Params]:
-        """Return the numbers of the centralised solution, which `optimum` marks in the figures, and the solution."""
-        solution = centralized(self.problem, self.regularizer, weights=weights)
-        kkt, gap = solution.certificate.kkt_residual, solution.certificate.duality_gap
-        measured = measure_point(self.problem, self.metrics, solution.x)
-        return {"objective": solution.objective, **measured, "kkt_residual": kkt, "duality_gap": gap}, solution.x
-
-
-def options(settings: TunedStudySettings) -> dict[str, Any]:
-    """Return the arguments of `simulate` and `sweep` that the settings fix."""
-    names = ("rounds", "clients_per_round", "batch_size", "local_epochs", "weights")
-    return {name: getattr(settings, name) for name in names}
-
-
-def sweep_history(problem: AbstractProblem, method: Any, grid: Mapping[str, Sequence[float]], **options: Any) -> Any:
-    """Return the history of a sweep; its column `diverged`, of which nothing warns, is the round in which a cell diverged."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DivergenceWarning)
-        result = sweep(problem, method, grid, **options)
-    return result.history.merge(result.cells["diverged"], left_on="cell", right_index=True)
-
-
 def sweep_methods(
-    objective: CompositeObjective, settings: TunedStudySettings, seed: int, store: Store
+    objectives: Mapping[int, CompositeObjective], settings: TunedStudySettings, store: Store
 ) -> list[pd.DataFrame]:
-    """Return the histories of all methods with all step sizes and one seed; stored ones are read, others are run."""
-    run = {"eval_every": settings.eval_every, "seed": seed, "metrics": objective.metrics, **options(settings)}
+    """Return the histories of all methods and seeds, over the pairs of step sizes; stored ones are read, others are run.
 
-    def swept(name: str, checkpoint: Path) -> pd.DataFrame:
-        method, grid = composite_method(name, objective.regularizer), settings.grid.model_dump()
-        return sweep_history(objective.problem, method, grid, checkpoint=checkpoint, **run)
+    Args:
+        objectives: objective of each seed.
+        settings: settings of the study, whose `tuning` says whether all pairs run to the end.
+        store: the run's store.
+    """
+    if settings.tuning.search == "halving":
+        halvings = [Halving(name, objectives, settings, store) for name in settings.methods]
+        return [history for each in halvings for history in each.histories()]
+    run = {"eval_every": settings.eval_every, **options(settings)}
 
-    names = settings.methods
-    return [store.frame(f"{name}-{seed}", partial(swept, name)).assign(method=name, seed=seed) for name in names]
+    def swept(name: str, seed: int, checkpoint: Path) -> pd.DataFrame:
+        objective, grid = objectives[seed], settings.grid.model_dump()
+        method, own = composite_method(name, objective.regularizer), {"seed": seed, "metrics": objective.metrics}
+        return sweep_history(objective.problem, method, grid, checkpoint=checkpoint, **own, **run)
+
+    return [
+        store.frame(f"{name}-{seed}", partial(swept, name, seed)).assign(method=name, seed=seed)
+        for seed in objectives
+        for name in settings.methods
+    ]
 
 
 def tuned_results(settings: TunedStudySettings, history: pd.DataFrame, store: Store | None = None) -> TunedResults:
-    """Return the tuned methods and what else claims are compared with.
+    """Return the tuned methods and what else claims are compared with; with several seeds also those of each seed alone.
 
     Args:
         settings: settings of the study.
         history: rows of all runs, with the columns `method` and `seed`.
         store: the run's store, beside which runs of other experiments are looked for; None: claims see no other experiment.
     """
-    methods = {name: tune(settings, history[history["method"] == name]) for name in settings.methods}
+    text: Any = load(settings.name, "paper", "text")
 
+    @cache
     def results_of(name: str) -> TunedResults | None:
         run = None if store is None else store.finished_run_of(name)
         configuration = None if run is None else run.configuration()
         if run is None or configuration is None:
             return None
-        of: Any = load(name, configuration["scale"], configuration["grid_name"], seeds=configuration["seeds"])
+        of: Any = same_options(name, configuration)
         return tuned_results(of, pd.read_parquet(run.directory / "history.parquet"))
 
-    text: Any = load(settings.name, "paper", "text")
-    return TunedResults(methods, settings.grid, text.grid, settings.rounds, text.rounds, results_of)
+    def results_of_seed(seed: int, name: str) -> TunedResults | None:
+        found = results_of(name)
+        return None if found is None else found.of_seed.get(seed)
+
+    def found(rows: Any, others: Callable[[str], TunedResults | None]) -> TunedResults:
+        methods = {name: tune(settings, rows[rows["method"] == name]) for name in settings.methods}
+        return TunedResults(methods, settings.grid, text.grid, settings.rounds, text.rounds, others)
+
+    if len(settings.seeds) == 1:
+        return found(history, results_of)
+    alone = {s: found(history[history["seed"] == s], partial(results_of_seed, s)) for s in settings.seeds}
+    return replace(found(history, results_of), of_seed=alone)
 
 
 def tune(settings: TunedStudySettings, history: Any) -> TunedMethod:
     """Return a method with the pair of step sizes that has the best score, on average over the seeds.
 
-    Pairs that diverged with any seed are left out. Of several pairs with the same score (many find the whole pattern) it
-    takes the one that is best on average over all rounds, which is the fastest.
+    Pairs that diverged with any seed, and those that halving dropped, are left out. Of several pairs with the same score (many
+    find the whole pattern) it takes the one that is best on average over all rounds, which is the fastest.
     """
-    score = settings.score
-    diverged = history[history["diverged"].notna()].groupby(PAIR)["diverged"].min()
-    out = history.set_index(PAIR).index.isin(diverged.index)
-    if out.all():
+    score, diverged = settings.score, ended_pairs(history, "diverged")
+    scores: Any = pair_scores(history, score, settings.rounds, score.window)
+    if scores.empty:
         raise ValueError(f"run: {history['method'].iloc[0]} diverged with every pair of step sizes; add smaller ones")
-    rule = (score.metric, score.rule, score.window, score.largest)
-    each = score_groups(history[~out], [*PAIR, "seed"], history[~out]["diverged"].notna(), settings.rounds, *rule)
-    scores = each.groupby(PAIR).mean()
     sign = 1 if score.largest else -1
-    tied = scores.index[sign * (scores - sign * (sign * scores).max()) > -TIE]
-    overall = history[~out].groupby(PAIR)[score.metric].mean()[tied]
+    signed = sign * scores["score"]
+    tied = scores.index[signed - signed.max() > -TIE]
+    overall = scores["overall"][tied]
     best = overall.idxmax() if score.largest else overall.idxmin()
     own = history.set_index(PAIR).loc[[best]]
     curve = own.groupby("round").mean(numeric_only=True).reset_index()
-    late = curve[curve["round"] > settings.rounds - score.window].mean(numeric_only=True).to_dict()
-    return TunedMethod(best[0], best[1], curve, late, diverged.to_dict(), list(tied))
+    late_rounds = settings.rounds - score.window
+    late = curve[curve["round"] > late_rounds].mean(numeric_only=True).to_dict()
+    widths: Any = {}
+    if len(settings.seeds) > 1 and set(own["seed"]) == {*settings.seeds}:
+        widths = half_widths(own[own["round"] > late_rounds].groupby("seed").mean(numeric_only=True)).to_dict()
+        spread = own.groupby("round").std(numeric_only=True) * t_factor(len(settings.seeds))
+        curve = curve.join(spread.add_suffix(HALF_WIDTH), on="round")
+    dropped = {pair: r for pair, r in ended_pairs(history, "dropped").items() if pair not in diverged}
+    return TunedMethod(best[0], best[1], curve, late, diverged, list(tied), dropped, widths)
+
+
+def notes_of(settings: TunedStudySettings, history: pd.DataFrame) -> list[str]:
+    """Return what a reader of the table must know about seeds and tuning; nothing for one seed and all pairs."""
+    several = "numbers are means over {} seeds, with 95 % t intervals; pairs of step sizes are the best on average"
+    means = [several.format(len(settings.seeds))] if len(settings.seeds) > 1 else []
+    return [*means, *reached_rounds(settings, history)]
+
+
+def half_widths(of_seeds: pd.DataFrame) -> pd.Series:
+    """Return half the width of the 95 % t interval of the mean of each column, whose rows are seeds."""
+    return of_seeds.std(ddof=1, numeric_only=True) * t_factor(len(of_seeds))
+
+
+def t_factor(n: int) -> float:
+    """Return the half width of the 95 % t interval of a mean over n standard deviations of a single value."""
+    return float(stats.t.ppf(0.975, n - 1)) / n**0.5
 
 
 def table(settings: TunedStudySettings, methods: Mapping[str, TunedMethod], references: References) -> pd.DataFrame:
-    """Return one row per tuned method, averaged over the last rounds, and one per reference."""
-    rows = [
-        (name, f"{tuned.client_step_size:g}, {tuned.server_step_size:g}", str(len(tuned.diverged)), tuned.late)
-        for name, tuned in methods.items()
-    ]
-    rows += [(name, "", "", values) for name, values in references.items()]
-    return pd.DataFrame(
-        [(*words, *(values.get(column, np.nan) for column in settings.columns)) for *words, values in rows],
-        columns=["method", "step_sizes", "diverged", *settings.columns],
-    )
+    """Return one row per tuned method, averaged over the last rounds, and one per reference.
+
+    With several seeds each column is followed by that of the half widths of 95 % t intervals, with halving `diverged` by
+    `dropped`: how many pairs after how many rounds.
+    """
+    halving, seeds = settings.tuning.search == "halving", len(settings.seeds)
+    suffixes = ["", HALF_WIDTH] if seeds > 1 else [""]
+    columns = [f"{column}{suffix}" for column in settings.columns for suffix in suffixes]
+    rows: list[dict[str, Any]] = []
+    for name, tuned in methods.items():
+        pair, diverged = f"{tuned.client_step_size:g}, {tuned.server_step_size:g}", str(len(tuned.diverged))
+        values = {**tuned.late, **{f"{column}{HALF_WIDTH}": width for column, width in tuned.half_widths.items()}}
+        ends = {"dropped": tuned.dropped_in_words} if halving else {}
+        rows.append({"method": name, "step_sizes": pair, "diverged": diverged, **ends, **_only(columns, values)})
+    empty = {"step_sizes": "", "diverged": "", **({"dropped": ""} if halving else {})}
+    rows += [{"method": name, **empty, **_only(columns, values)} for name, values in references.items()]
+    return pd.DataFrame(rows)
+
+
+def reference_row(of_seeds: pd.DataFrame) -> dict[str, float]:
+    """Return the means of a reference over its rows, one for each seed, and of several seeds the half widths of their intervals.
+
+    Args:
+        of_seeds: numbers, one row per seed.
+    """
+    found: Any = of_seeds.mean(numeric_only=True).to_dict()
+    if len(of_seeds) > 1:
+        found |= half_widths(of_seeds).add_suffix(HALF_WIDTH).to_dict()
+    return found
 
 
 def draw_curves(
@@ -139,7 +178,7 @@ def draw_curves(
     dashed: Collection[str] = (),
     first_round: float = 0,
 ) -> None:
-    """Draw the panels of the settings: a column of each tuned method against rounds.
+    """Draw the panels of the settings: a column of each tuned method against rounds, with several seeds in a band.
 
     Args:
         settings: settings of the study.
@@ -150,7 +189,7 @@ def draw_curves(
         first_round: rounds before this one are not drawn.
     """
     references = references or {}
-    with panels(len(settings.panels), target, settings.title, size=(4.0, 3.6)) as axes:
+    with panels(len(settings.panels), target, _title(settings, methods), size=(4.0, 3.6)) as axes:
         for axis, panel in zip(axes, settings.panels, strict=True):
             for name, tuned in methods.items():
                 curve: Any = tuned.curve[tuned.curve["round"] >= first_round]
@@ -163,4 +202,32 @@ def draw_curves(
             axis.set(title=panel.title, xlabel="communication rounds")
             if panel.log:
                 plain_log_scale(axis)
+            _draw_bands(axis, panel.column, methods, first_round)
         legend_below(axes)
+
+
+def _draw_bands(axis: Axes, column: str, methods: Mapping[str, TunedMethod], first_round: float) -> None:
+    """Draw the intervals, if there are any. The axis stays that of the lines: intervals of two seeds are very wide."""
+    limits = axis.get_ylim()
+    for name, tuned in methods.items():
+        if (width := f"{column}{HALF_WIDTH}") in tuned.curve:
+            curve: Any = tuned.curve[tuned.curve["round"] >= first_round]
+            ends = curve[column] - curve[width], curve[column] + curve[width]
+            axis.fill_between(curve["round"], *ends, color=COLORS[name], alpha=0.18, linewidth=0)
+    axis.set_ylim(limits)
+
+
+def _only(columns: Sequence[str], values: Mapping[str, float]) -> dict[str, float]:
+    return {column: values.get(column, np.nan) for column in columns}
+
+
+def _title(settings: TunedStudySettings, methods: Mapping[str, TunedMethod]) -> str:
+    """Return the title, with what a reader of the figure alone must know about seeds and tuning."""
+    said, every = [], len(grid_pairs(settings))
+    if len(settings.seeds) > 1:
+        said.append(f"mean of {len(settings.seeds)} seeds, bands are 95 % t intervals")
+    if settings.tuning.search == "halving":
+        left = [every - len(tuned.diverged) - len(tuned.dropped) for tuned in methods.values()]
+        most = f"{min(left)}" if min(left) == max(left) else f"{min(left)} to {max(left)}"
+        said.append(f"step sizes by halving: {most} of {every} pairs ran all {settings.rounds} rounds")
+    return "\n".join([settings.title, *(["; ".join(said)] if said else [])])

@@ -164,8 +164,11 @@ class SweepState:
         each: dict[int, Any] = {}
         for group, stacked in zip(self.groups, states, strict=True):
             each |= by_cell(list(group.methods), stacked)
-        groups = [g.laid_out(layout, each) for g, layout in zip(self.groups, extra["layout"], strict=True)]
         dead = {int(i): (r, each[int(i)]) for i, r in extra["dead"].items()}
+        groups = [
+            group.laid_out(layout, each).without(dead, each)  # `drop_cells` adds to the dead
+            for group, layout in zip(self.groups, extra["layout"], strict=True)
+        ]
         columns, run = extra["columns"], self.groups[0].run
         rows = [
             {name: value for name, value in zip(columns, values, strict=True) if value is not None}

@@ -32,6 +32,9 @@ FAST, SLOW = [0.0, 0.5, 1.0, 1.0, 1.0, 1.0], [0.0, 0.1, 0.2, 0.3, 0.6, 0.7]
 THERE = TunedResults({"a": tuned([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])}, GRID, GRID, 50, 50, lambda _: None)
 
 
+LARGER: Any = {"check": "larger_steps", "method": "a", "than": ["b"]}
+
+
 def findings(
     grid: StepSizeGrid = GRID, best: tuple[float, float] = (0.001, 1.0), text_rounds: int = 50
 ) -> TunedResults:
@@ -73,6 +76,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "not_tried": ({"check": "tuned", "method": "a", "step_sizes": (0.5, 1.0)}, UNMEASURED, "not in the grid"),
     "border": ({"check": "inside_grid", "method": "a"}, UNMEASURED, "--grid wide"),
+    "same_steps": (LARGER, FAILS, r"client times server step size 0.001 \(a\), 0.001 \(b\)"),
     "slower": ({"check": "faster_than_on", "method": "a", "level": 0.9, "other": "here-before"}, HOLDS, "20, on .* 30"),
     "not_slower": ({"check": "slower_than_on", "method": "a", "level": 0.9, "other": "here-before"}, FAILS, "20, on"),
     "not_run": ({"check": "better", "method": "a", "than": ["c"]}, UNMEASURED, "c was not run"),
@@ -98,6 +102,13 @@ def test_each_check_on_curves_made_by_hand(name: str):
 def test_the_wide_grid_shows_whether_the_best_pair_is_inside_the_texts(best: tuple[float, float], outcome: str):
     claim = Claim(text="t", check="inside_grid", method="a")
     assert judge(claim, findings(WIDE, best)).outcome == outcome
+
+
+def test_larger_steps_are_larger_products():
+    methods = {"a": tuned(FAST, (0.001, 10.0)), "b": tuned(SLOW, (0.003, 1.0))}
+    results = TunedResults(methods, GRID, GRID, 50, 50, lambda _: None)
+    assert judge(Claim(text="t", **LARGER), results).outcome == HOLDS
+    assert judge(Claim(text="t", **LARGER | {"method": "b", "than": ["a"]}), results).outcome == FAILS
 
 
 def test_passing_through_a_level_is_not_coming_to_it():

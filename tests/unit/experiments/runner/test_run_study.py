@@ -19,12 +19,13 @@ from typer.testing import CliRunner
 import fedlocal as fl
 from fedlocal import experiments
 from fedlocal.cli import app
-from fedlocal.experiments.runner import tuning
+from fedlocal.experiments.runner import pair_sweeps, tuning
 from fedlocal.experiments.runner.configuration import load, recorded
 from fedlocal.experiments.runner.methods import COMPOSITE
 from fedlocal.experiments.runner.store import Store
 from fedlocal.experiments.studies.recovery import problem
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
+from fedlocal.report.tables import with_intervals
 from frame_tables import check_unbroken
 
 SMALL = ["rounds=6", "eval_every=2", "score.window=3", "strength=0.2", "grid.client_step_size=[0.0003, 1.0]"]
@@ -69,7 +70,7 @@ def test_a_run_leaves_everything_needed_to_cite_it(finished: Path):
 def test_the_table_of_a_run_has_each_number_on_one_line_of_80_characters(finished: Path):
     console = Console(width=80, file=io.StringIO(), record=True)
     experiments.show(finished, console)
-    check_unbroken(pd.read_parquet(finished / "table.parquet"), console.export_text())
+    check_unbroken(with_intervals(pd.read_parquet(finished / "table.parquet")), console.export_text())
 
 
 def test_the_settings_of_an_experiment_are_shown_whole():
@@ -127,7 +128,7 @@ def test_show_prints_what_run_printed(finished: Path):
 def test_an_interrupted_run_resumes_to_the_same_result(tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch):
     """The second sweep is interrupted; what was finished before is not run again."""
     swept = []
-    real = tuning.sweep
+    real = pair_sweeps.sweep
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         swept.append(1)
@@ -135,7 +136,7 @@ def test_an_interrupted_run_resumes_to_the_same_result(tmp_path: Path, finished:
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(tuning, "sweep", interrupted)
+    monkeypatch.setattr(pair_sweeps, "sweep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, seeds=[0, 1])
     directory = run(tmp_path, seeds=[0, 1], resume=True)

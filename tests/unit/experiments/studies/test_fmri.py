@@ -23,7 +23,7 @@ from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.studies.fmri import figures, study
 from fedlocal.experiments.studies.fmri.problem import FmriTask, RegularizedLoss
 from fedlocal.experiments.studies.fmri.settings import FmriSettings, RegionClaim
-from fedlocal.experiments.studies.fmri.study import in_region
+from fedlocal.experiments.studies.fmri.study import about_regions, in_region
 
 SMALL = ["rounds=6", "eval_every=2", "scatter.rounds=[2, 6]", "strength=0.05", 'methods=["FedDualAvg", "FedMiD"]']
 SMALL += ["grid.client_step_size=[0.1]", "grid.server_step_size=[0.5, 1.0]", "baseline_step_sizes=[0.1, 1.0]"]
@@ -178,6 +178,17 @@ def test_more_than_half_of_the_last_dots_must_be_in_the_region(densities: list[f
     assert f"2 of {len(densities)} (A)" in verdict.measured
     both = RegionClaim(text="most", methods=["A", "B"], density=(0, 0.5), accuracy=(0.75, 1))
     assert in_region(both, pd.DataFrame(late + early + other)).outcome == "does not hold"
+    robust = RegionClaim(text="more of A", methods=["A"], than=["B"], density=(0, 0.5), accuracy=(0.75, 1))
+    assert in_region(robust, pd.DataFrame(late + early + other)).outcome == "holds"
+    more = [row | {"method": "B"} for row in late if row["density"] < 0.5]
+    assert in_region(robust, pd.DataFrame(late + early + more)).outcome == "does not hold"
+
+
+def test_halving_leaves_claims_about_all_step_sizes_open():
+    halving: Any = load("fmri", tuning="halving")
+    found = about_regions(halving, pd.DataFrame())
+    assert [verdict.outcome for verdict in found] == ["not measured"] * len(halving.scatter.claims)
+    assert len(found) > 0
 
 
 def write_images(folder: Path, subjects: int) -> np.ndarray:

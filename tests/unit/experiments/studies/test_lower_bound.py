@@ -11,8 +11,15 @@ import pytest
 from rich.console import Console
 
 from fedlocal import experiments
+from fedlocal.experiments.runner.claims import FAILS, HOLDS
 from fedlocal.experiments.runner.configuration import load
-from fedlocal.experiments.studies.lower_bound.study import average_drifts, single_client_paths, tune
+from fedlocal.experiments.studies.lower_bound.study import (
+    about_function,
+    average_drifts,
+    first_part,
+    single_client_paths,
+    tune,
+)
 
 SMALL = [
     "num_step_sizes=15",
@@ -65,11 +72,26 @@ def test_tuning_takes_the_mean_over_seeds_and_counts_divergence_as_infinite(sett
     np.testing.assert_allclose(best["order"], 0.5 * min(16**-0.5, 2 ** (-1 / 3) * 8 ** (-2 / 3)), rtol=1e-12)
 
 
+def test_the_function_of_the_figure_is_that_of_the_text(settings: Any):
+    """F = L/24 psi, psi = x^2 on the right and x^2/2 on the left, by hand; another function does not pass."""
+    wide = settings.model_copy(update={"smoothness": 48.0, "distance": 3.0})
+    found = first_part(wide)
+    x = found["x"].to_numpy()
+    assert (x[0], x[-1]) == (-3, 3)
+    np.testing.assert_allclose(found["value"], np.where(x > 0, 2, 1) * x**2, rtol=1e-12)
+    np.testing.assert_allclose(found["slope"], np.where(x > 0, 4, 2) * x, rtol=1e-12)
+    np.testing.assert_allclose(found["curvature"], np.where(x > 0, 4, 2), rtol=1e-12)
+    assert about_function(wide, found).outcome == HOLDS
+    for wrong in (found.assign(slope=found["slope"] + 0.1), found.assign(curvature=4.0), found.assign(value=x**2)):
+        assert about_function(wide, wrong).outcome == FAILS
+
+
 def test_a_small_run(tmp_path: Path):
     console = Console(file=io.StringIO())
     directory = experiments.run("lower-bound", overrides=SMALL, root=tmp_path, seeds=[0], console=console)
     report = json.loads((directory / "report.json").read_text())
-    assert report["figures"] == ["figure-step-sizes", "figure-rates"]
+    assert report["figures"] == ["figure-function", "figure-step-sizes", "figure-rates"]
+    assert report["verdicts"][-1]["outcome"] == "holds"
     history: Any = pd.read_parquet(directory / "history.parquet")
     start = history[(history["step_size"] == 0) & (history["clients"] == 4) & (history["method"] == "FedAvg")]
     mu = 0.5 * min(16**-0.5, 2 ** (-1 / 3) * 8 ** (-2 / 3))

@@ -25,7 +25,7 @@ from fedlocal.experiments.runner.claims import FAILS, HOLDS, UNMEASURED
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.runner.methods import SMOOTH, smooth_method
 from fedlocal.experiments.studies.speedup import study
-from fedlocal.experiments.studies.speedup.claims import Speeds, judge
+from fedlocal.experiments.studies.speedup.claims import Speeds, judge, verdicts
 from fedlocal.experiments.studies.speedup.settings import SpeedupClaim, SpeedupGrid, SpeedupSettings
 from fedlocal.report.figures import COLORS, MARKERS, panels, powers_of_two
 
@@ -299,6 +299,12 @@ BETTER = {"check": "better", "method": "a", "than": ["b"]}
 SIMILAR = {"check": "similar", "method": "a", "than": ["b"]}
 WORSENS = {"check": "deteriorates", "method": "a", "fewest_local_steps": 4}
 INSIDE = {"check": "inside_grid"}
+ONSET = {"check": "onset", "methods": ["a"], "factor": 1.5}
+LATER = speeds(lambda name, m, k: 1.0 if k == 1 or (k == 2 and m == 4) else 2.0)
+ROBUST = {"check": "more_robust", "method": "a", "than": ["b"], "fewest_local_steps": 4}
+ROBUSTER = speeds(lambda name, m, k: m * {"a": k**0.5, "b": k}[name])
+FEWEST = {"check": "fewest_rounds", "method": "a", "than": ["b"], "level": 4.0, "clients": 64}
+FEWER = speeds(lambda name, m, k: {"a": 0.5 * k, "b": k}[name])
 
 CASES: dict[str, tuple[dict[str, Any], Speeds, str, str]] = {
     "rounds": (
@@ -353,10 +359,26 @@ CASES: dict[str, tuple[dict[str, Any], Speeds, str, str]] = {
     "not_similar": (SIMILAR | {"factor": 2.4}, LEAD, FAILS, "2.5"),
     "not_similar_the_other_way": (SIMILAR | {"method": "b", "than": ["a"], "factor": 2.4}, LEAD, FAILS, "0.4"),
     "not_run": (BETTER | {"than": ["c"], "factor": 1}, LEAD, UNMEASURED, "c was not run"),
+    "onset": (ONSET | {"passes": 2}, LATER, HOLDS, r"a K = 2 \(M = 16, 64\), K = 4 \(M = 4\)"),
+    "onset_with_some_clients": (ONSET | {"passes": 4, "clients": 4}, LATER, HOLDS, r"a K = 4 \(M = 4\)"),
+    "onset_too_early": (ONSET | {"passes": 4}, LATER, FAILS, "first K with 1.5 times the suboptimality of K = 1"),
+    "no_onset": (ONSET | {"passes": 2}, LINEAR, FAILS, r"a none \(M = 4, 16, 64\)"),
+    "onset_beyond_the_grid": (ONSET | {"passes": 8}, LATER, UNMEASURED, "K = 16 was not run"),
+    "more_robust": (ROBUST, ROBUSTER, HOLDS, "for K = 4, 8, mean over M: a 2, 2.8; b 4, 8"),
+    "less_robust": (ROBUST | {"method": "b", "than": ["a"]}, ROBUSTER, FAILS, "b 4, 8; a 2, 2.8"),
+    "fewest_rounds": (FEWEST, FEWER, HOLDS, r"with 64 clients: 4 \(a\), 8 \(b\)"),
+    "not_fewest": (FEWEST | {"method": "b", "than": ["a"]}, FEWER, FAILS, r"8 \(b\), 4 \(a\)"),
+    "never_there": (FEWEST | {"level": 0.1}, FEWER, FAILS, r"never \(a\), never \(b\)"),
+    "only_one_gets_there": (FEWEST | {"level": 0.5}, FEWER, HOLDS, r"32 \(a\), never \(b\)"),
     "inside": (INSIDE, LINEAR, HOLDS, r"best 1 to 1 \(a\)"),
     "at_an_end": (INSIDE, speeds(lambda n, m, k: 1.0, best=0.1), UNMEASURED, "--grid wide"),
     "at_an_end_of_the_text_only": (INSIDE, speeds(lambda n, m, k: 1.0, 0.1, WIDER), HOLDS, "best 0.1 to 0.1"),
-    "outside": (INSIDE, speeds(lambda n, m, k: 1.0, 0.01, WIDER), FAILS, "best 0.01 to 0.01"),
+    "outside": (
+        INSIDE,
+        speeds(lambda n, m, k: 1.0, 0.01, WIDER),
+        FAILS,
+        r"best 0.01 to 0.01.*outside in 2 of 2 settings: 0.01 \(a, K = 1, M = 4\), 0.01 \(b, K = 1, M = 4\)",
+    ),
 }
 
 
@@ -366,3 +388,22 @@ def test_verdicts(name: str):
     verdict = judge(SpeedupClaim(text="it is so", **claim), found)
     assert verdict.outcome == outcome
     assert re.search(measured, verdict.measured)
+
+
+def test_the_verdict_says_with_how_many_seeds_alone_it_holds():
+    settings: Any = load(
+        "a9a-1e-3", overrides=["claims=[{text='t', check='better', method='a', than=['b'], factor=1}]"]
+    )
+    lead, behind = LEAD, speeds(lambda name, m, k: {"a": 2.0, "b": 1.0}[name])
+    (verdict,) = verdicts(settings, lead, {0: lead, 1: behind, 2: lead})
+    assert verdict.outcome == HOLDS
+    assert verdict.measured.endswith("; alone it holds with 2 of 3 seeds")
+    (verdict,) = verdicts(settings, lead, {0: lead, 1: lead})
+    assert "seeds" not in verdict.measured
+
+
+def test_fedac_ii_has_the_beta_of_the_text():
+    method: Any = smooth_method("FedAc-II", 0.1, 1e-3, 8)
+    alpha = 3 / (2 * method.gamma * 1e-3) - 0.5
+    assert method.beta == pytest.approx((2 * alpha**2 - 1) / (alpha - 1))
+    assert load("a9a-fedac-ii").model_dump()["methods"] == ["FedAc-I", "FedAc-II"]

@@ -18,4 +18,6 @@ class DoublingSettings(RecoverySettings):
         others = [name for name in self.methods if name not in (BOX, DUAL)]
         if BOX not in self.methods or DUAL not in self.methods or not others:
             raise ValueError(f"methods must hold {BOX}, {DUAL} and a variant such as 'FedMiD-half', got {self.methods}")
+        if self.tuning.search != "all":
+            raise ValueError("tuning.search must be 'all': the pairs are tuned by two scores, and halving goes by one")
         return self

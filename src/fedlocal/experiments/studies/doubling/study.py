@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from fedlocal.core import Params
 from fedlocal.experiments.runner import tuning
 from fedlocal.experiments.runner.claims import TunedMethod, Verdict
+from fedlocal.experiments.runner.pair_sweeps import CompositeObjective
 from fedlocal.experiments.runner.settings import ScoreRule
 from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.doubling.settings import BOX, DUAL, DoublingSettings
@@ -42,12 +43,12 @@ class OptimumDistances(Metric):
 
 def run_study(settings: DoublingSettings, store: Store) -> StudyOutcome:
     """Run what is not stored yet; tune by the text's score and by the objective; judge."""
-    histories, references, notes = [], [], []
+    objectives, references, notes = {}, [], []
     for seed in settings.seeds:
         task = RecoveryTask(settings, seed)
         strength, note = find_strength(settings, task, store)
         notes.append(note)
-        objective = tuning.CompositeObjective(task.problem, task.regularizer(strength), task.metrics)
+        objective = CompositeObjective(task.problem, task.regularizer(strength), task.metrics)
         once, x_once = objective.optimum(settings.weights)
         twice, x_twice = objective._replace(regularizer=task.regularizer(2 * strength)).optimum(settings.weights)
         distances = OptimumDistances(x_once, x_twice)
@@ -59,8 +60,9 @@ def run_study(settings: DoublingSettings, store: Store) -> StudyOutcome:
             gap = value - once["objective"]
             references.append({"name": name, "seed": seed, "objective": value, "suboptimality": gap, **measured})
         metrics = [*task.metrics, Suboptimality(once["objective"]), distances]
-        histories += tuning.sweep_methods(objective._replace(metrics=metrics), settings, seed, store)
-    history, found = pd.concat(histories, ignore_index=True), pd.DataFrame(references)
+        objectives[seed] = objective._replace(metrics=metrics)
+    history = pd.concat(tuning.sweep_methods(objectives, settings, store), ignore_index=True)
+    found = pd.DataFrame(references)
     means: Any = found.groupby("name", sort=False).mean(numeric_only=True)
     levels = means.drop(columns="seed").to_dict("index")
     by_score = tuning.tuned_results(settings, history, store).methods
@@ -76,7 +78,11 @@ def run_study(settings: DoublingSettings, store: Store) -> StudyOutcome:
         verdicts=[*verdicts(by_objective), *what_remains(settings, by_score)],
         extra={"optimum": found, "by_objective": objective_table},
         results=objective_table,
-        notes=[*notes, "tuned by the text's score; results.csv has the same table tuned by the objective F + psi"],
+        notes=[
+            *notes,
+            *tuning.notes_of(settings, history),
+            "tuned by the text's score; results.csv has the same table tuned by the objective F + psi",
+        ],
         figures={name: partial(_draw, settings, methods, levels) for name, methods in figures.items()},
     )
 

@@ -9,6 +9,7 @@ from fedlocal.core.gauges import FEASIBILITY
 from fedlocal.experiments.runner import tuning
 from fedlocal.experiments.runner.claims import Verdict, judge
 from fedlocal.experiments.runner.methods import ONLY_SERVER_PROXIMAL
+from fedlocal.experiments.runner.pair_sweeps import CompositeObjective
 from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.femnist.problem import HandwritingTask
 from fedlocal.experiments.studies.femnist.settings import FemnistSettings
@@ -19,13 +20,12 @@ TITLES = {"digits": "scikit-learn's digits", "mnist_by_writer": "MNIST by writer
 
 def run_study(settings: FemnistSettings, store: Store) -> StudyOutcome:
     """Run what is not stored yet, tune the methods, judge the claims."""
-    histories, notes = [], []
+    objectives, notes = {}, []
     for seed in settings.seeds:
         task = HandwritingTask(settings, seed)
         notes.append(_description(settings, task))
-        objective = tuning.CompositeObjective(task.problem, task.constraint, task.metrics)
-        histories += tuning.sweep_methods(objective, settings, seed, store)
-    history = pd.concat(histories, ignore_index=True)
+        objectives[seed] = CompositeObjective(task.problem, task.constraint, task.metrics)
+    history = pd.concat(tuning.sweep_methods(objectives, settings, store), ignore_index=True)
     results = tuning.tuned_results(settings, history, store)
     late = settings.rounds / 10  # before it the methods hardly differ
     look: Any = {"dashed": ONLY_SERVER_PROXIMAL, "first_round": late}
@@ -33,7 +33,7 @@ def run_study(settings: FemnistSettings, store: Store) -> StudyOutcome:
         history=history,
         table=tuning.table(settings, results.methods, {}),
         verdicts=[*(judge(claim, results) for claim in settings.claims), feasible(settings, history)],
-        notes=notes,
+        notes=[*notes, *tuning.notes_of(settings, history)],
         figures={"figure": partial(tuning.draw_curves, settings, results.methods, **look)},
     )
 

@@ -24,7 +24,10 @@ MARGIN = 1  # voxels around the mask
 def draw_scatter(settings: FmriSettings, points: pd.DataFrame, target: Path) -> None:
     """Draw accuracy against density: one panel per round, one point per pair of step sizes."""
     rounds = settings.scatter.rounds
-    with panels(len(rounds), target, f"{settings.title}: all step sizes", size=(3.8, 3.8), share_y=True) as axes:
+    which = (
+        "all step sizes" if settings.tuning.search == "all" else "the step sizes that halving had not dropped by then"
+    )
+    with panels(len(rounds), target, f"{settings.title}: {which}", size=(3.8, 3.8), share_y=True) as axes:
         for axis, r in zip(axes, rounds, strict=True):
             for name in settings.scatter.methods:
                 own: Any = points[(points["method"] == name) & (points["round"] == r)]

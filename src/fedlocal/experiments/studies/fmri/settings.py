@@ -21,12 +21,14 @@ class FmriData(StrictModel):
 
 
 class RegionClaim(StrictModel):
-    """A claim of the text: most pairs of step sizes of each of these methods end in a region of the scatter."""
+    """A claim of the text: most pairs of step sizes of each of these methods end in a region of the scatter, or a larger part of
+    them than of those of other methods."""
 
     text: str
     methods: Annotated[list[str], Field(min_length=1)]
     density: Interval
     accuracy: Interval
+    than: list[str] = Field(default_factory=list)  # other methods
 
 
 class ScatterSettings(StrictModel):
@@ -50,7 +52,7 @@ class FmriSettings(TunedStudySettings):
     @model_validator(mode="after")
     def _consistent(self) -> "FmriSettings":
         self.refuse_unmeasured(MEASURED)
-        for name in (*self.scatter.methods, *(name for claim in self.scatter.claims for name in claim.methods)):
+        for name in (*self.scatter.methods, *(name for c in self.scatter.claims for name in (*c.methods, *c.than))):
             if name not in self.methods:
                 raise ValueError(f"scatter: {name} is not run; methods are: {', '.join(self.methods)}")
         for r in self.scatter.rounds:

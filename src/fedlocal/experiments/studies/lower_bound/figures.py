@@ -38,6 +38,18 @@ def draw_step_sizes(settings: LowerBoundSettings, history: Any, best: Any, targe
         legend_below(axes)
 
 
+def draw_function(settings: LowerBoundSettings, function: Any, target: Path) -> None:
+    """Draw the piecewise quadratic part of the problem and its first two derivatives, as figure step of the text."""
+    titles = {"value": "(a) $F^{(1)}$", "slope": "(b) first derivative", "curvature": "(c) second derivative"}
+    with panels(len(titles), target, "The function on which SGD drifts to the left", size=(3.8, 3.2)) as axes:
+        for axis, (column, title) in zip(axes, titles.items(), strict=True):
+            for side in (function["x"] < 0, function["x"] > 0):  # apart, for the second derivative jumps at 0
+                axis.plot(function["x"][side], function[column][side], color=COLORS["FedAvg"])
+            axis.axvline(0, **GUIDE)
+            axis.set(title=title, xlabel="$x_1$")
+        axes[2].set_ylim(0, settings.smoothness / 10)
+
+
 def draw_rates(settings: LowerBoundSettings, best: Any, slopes: dict[str, float], target: Path) -> None:
     """Draw the best errors against R and against K, with infinitely many clients."""
     limit = best[np.isinf(best["clients"])]

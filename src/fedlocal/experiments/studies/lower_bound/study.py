@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from fedlocal.experiments.runner.claims import Verdict
+from fedlocal.experiments.runner.pair_sweeps import sweep_history
 from fedlocal.experiments.runner.store import Store, StudyOutcome
-from fedlocal.experiments.runner.tuning import sweep_history
-from fedlocal.experiments.studies.lower_bound.figures import draw_rates, draw_step_sizes
+from fedlocal.experiments.studies.lower_bound.figures import draw_function, draw_rates, draw_step_sizes
 from fedlocal.experiments.studies.lower_bound.settings import LowerBoundSettings
 from fedlocal.methods import FedAvg, MinibatchSGD
 from fedlocal.theory.bounds.bound import Constants, Setting
@@ -24,6 +26,8 @@ from fedlocal.util.progress import ProgressBar
 
 RUN = ["clients", "local_steps", "rounds", "heterogeneity"]  # columns that identify a run
 PORTIONS = 10  # progress steps of the paths of one client, the longest part
+FUNCTION_POINTS = 400  # an even number, so that 0, where there is no second derivative, is between two of them
+ROUNDING = 1e-12
 SPACING, REACH = 0.25, 9.0  # of the kernel's grid, in standard deviations of one step and of all
 
 
@@ -65,6 +69,40 @@ def verdicts(settings: LowerBoundSettings, best: Any, slopes: dict[str, float]) 
     ]
 
 
+def first_part(settings: LowerBoundSettings) -> pd.DataFrame:
+    """Return F^(1), the piecewise quadratic part of the problem, and its first two derivatives on both sides of its optimum."""
+    problem = lower_bound_instance(constants(settings), Setting(clients=1, rounds=1, local_steps=2))
+
+    def value(x: jax.Array) -> jax.Array:
+        return problem.value(jnp.zeros(4).at[0].set(x), 0)
+
+    with jax.enable_x64(True):
+        x = jnp.linspace(-settings.distance, settings.distance, FUNCTION_POINTS)
+        derivatives = [value, jax.grad(value), jax.grad(jax.grad(value))]
+        columns = [np.asarray(jax.vmap(each)(x)) for each in derivatives]
+    return pd.DataFrame(dict(zip(("x", "value", "slope", "curvature"), (np.asarray(x), *columns), strict=True)))
+
+
+def about_function(settings: LowerBoundSettings, function: Any) -> Verdict:
+    """Judge what the text's figure of this function shows."""
+    sides = {side: function[function["x"] * sign > 0] for side, sign in (("left", -1), ("right", 1))}
+    curvatures = {side: (own["curvature"].min(), own["curvature"].max()) for side, own in sides.items()}
+    scale = settings.smoothness * settings.distance
+    through_0 = float((function["slope"] - function["curvature"] * function["x"]).abs().max()) / scale
+    quadratic = float((function["value"] - function["slope"] * function["x"] / 2).abs().max()) / (
+        scale * settings.distance
+    )
+    left, right = (curvatures[side][0] for side in ("left", "right"))
+    constant = all(np.isclose(low, high, rtol=ROUNDING) for low, high in curvatures.values())
+    holds = constant and max(through_0, quadratic) < ROUNDING and np.isclose(right, 2 * left, rtol=ROUNDING)
+    return Verdict.of(
+        "F^(1) is quadratic on either side of its optimum, its slope is continuous, its second derivative doubles there",
+        f"F'' is {left:.4g} on the left and {right:.4g} on the right; the slope is F'' x and the value F'' x^2 / 2 up to "
+        f"{max(through_0, quadratic):.1g} of L B and L B^2",
+        bool(holds),
+    )
+
+
 def rows_of(best: Any, method: str, limit: bool = False) -> Any:
     """Return the rows of a method, or only those with infinitely many clients."""
     return best[(best["method"] == method) & (np.isinf(best["clients"]) if limit else True)]
@@ -74,14 +112,15 @@ def run_study(settings: LowerBoundSettings, store: Store) -> StudyOutcome:
     """Compare the errors of FedAvg, minibatch SGD and SGD of one client, each with its best step size, with mu B^2."""
     history = _measure(settings, store)
     best = tune(settings, history)
-    slopes = _slopes(settings, best)
+    slopes, function = _slopes(settings, best), first_part(settings)
     wide = best.pivot(index=RUN, columns="method", values="error")
     own = rows_of(best, "FedAvg").set_index(RUN)[["step_size", "constant"]]
     return StudyOutcome(
         history,
         wide.join(own.rename(columns={"step_size": "FedAvg_step_size"})).reset_index(),
-        verdicts(settings, best, slopes),
+        [*verdicts(settings, best, slopes), about_function(settings, function)],
         {
+            "figure-function": lambda target: draw_function(settings, function, target),
             "figure-step-sizes": lambda target: draw_step_sizes(settings, history, best, target),
             "figure-rates": lambda target: draw_rates(settings, best, slopes, target),
         },
@@ -92,6 +131,7 @@ def run_study(settings: LowerBoundSettings, store: Store) -> StudyOutcome:
             "the sum of sqrt(k) over K steps is not yet 2/3 K^(3/2), and the drift has not built up",
             f"clients inf, one client: the mean of {settings.limit.paths} paths, drawn with the first seed alone",
         ],
+        extra={"function": function},
         numbers={"constant": float(rows_of(best, "FedAvg")["constant"].min()), **slopes},
     )
 

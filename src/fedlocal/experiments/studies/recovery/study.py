@@ -7,6 +7,7 @@ import pandas as pd
 
 from fedlocal.experiments.runner import tuning
 from fedlocal.experiments.runner.claims import judge
+from fedlocal.experiments.runner.pair_sweeps import CompositeObjective
 from fedlocal.experiments.runner.store import Store, StudyOutcome
 from fedlocal.experiments.studies.recovery.problem import RecoveryTask, choose_strength
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
@@ -14,25 +15,25 @@ from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 
 def run_study(settings: RecoverySettings, store: Store) -> StudyOutcome:
     """Run what is not stored yet, tune the methods, judge the claims."""
-    histories, optima, notes = [], [], []
+    objectives, optima, notes = {}, [], []
     for seed in settings.seeds:
         task = RecoveryTask(settings, seed)
         strength, note = find_strength(settings, task, store)
         notes.append(note)
-        objective = tuning.CompositeObjective(task.problem, task.regularizer(strength), task.metrics)
-        solve = partial(objective.optimum, settings.weights)
+        objectives[seed] = CompositeObjective(task.problem, task.regularizer(strength), task.metrics)
+        solve = partial(objectives[seed].optimum, settings.weights)
         optimum = store.frame(f"optimum-{seed}", lambda _, solve=solve: pd.DataFrame([solve()[0]]))
         optima.append(optimum.assign(seed=seed, strength=strength))
-        histories += tuning.sweep_methods(objective, settings, seed, store)
-    history, optimum = pd.concat(histories, ignore_index=True), pd.concat(optima, ignore_index=True)
+    history = pd.concat(tuning.sweep_methods(objectives, settings, store), ignore_index=True)
+    optimum = pd.concat(optima, ignore_index=True)
     results = tuning.tuned_results(settings, history, store)
-    references: Any = {"optimum": optimum.mean(numeric_only=True).to_dict()}
+    references: Any = {"optimum": tuning.reference_row(optimum)}
     return StudyOutcome(
         history=history,
         table=tuning.table(settings, results.methods, references),
         verdicts=[judge(claim, results) for claim in settings.claims],
         extra={"optimum": optimum},
-        notes=notes,
+        notes=[*notes, *tuning.notes_of(settings, history)],
         figures={"figure": lambda target: tuning.draw_curves(settings, results.methods, target, references=references)},
     )
 

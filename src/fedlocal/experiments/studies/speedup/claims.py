@@ -1,6 +1,6 @@
 """Claims of the text about speed-up compared with measurements; those about settings that were not run are not judged."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlocal.experiments.runner.claims import UNMEASURED, Verdict
+from fedlocal.experiments.runner.claims import UNMEASURED, Verdict, with_seeds
 from fedlocal.experiments.studies.speedup.settings import SpeedupClaim, SpeedupGrid, SpeedupSettings
 
+NAMED = 12  # settings with a step size outside the text's range that a verdict names
 SPAN = 16  # the smallest ratio of clients from which an exponent is read
 
 
@@ -43,9 +44,18 @@ class Speeds:
         return -float(slope)
 
 
-def verdicts(settings: SpeedupSettings, speeds: Speeds) -> list[Verdict]:
-    """Judge all claims of the settings. Generated data cannot decide a claim about epsilon: the outcome is "not measured"."""
-    judged = [judge(claim, speeds) for claim in settings.claims]
+def verdicts(settings: SpeedupSettings, speeds: Speeds, of_seed: Mapping[int, Speeds]) -> list[Verdict]:
+    """Judge all claims of the settings. Generated data cannot decide a claim about epsilon: the outcome is "not measured".
+
+    Args:
+        settings: settings of the study.
+        speeds: means over the seeds.
+        of_seed: of each seed alone, with its own best step sizes; verdicts say where seeds disagree.
+    """
+    judged = [
+        with_seeds(judge(claim, speeds), {seed: judge(claim, alone) for seed, alone in of_seed.items()})
+        for claim in settings.claims
+    ]
     if settings.data.name != "epsilon-like":
         return judged
     return [replace(v, measured=f"on generated data: {v.measured}", outcome=UNMEASURED) for v in judged]
@@ -121,17 +131,75 @@ def _leads(claim: Any, speeds: Speeds, similar: bool) -> Verdict:
     return Verdict.of(claim.text, measured, bool(holds))
 
 
+def _onset(claim: Any, speeds: Speeds) -> Verdict:
+    """With every M (or this one) the first K that has `factor` times the suboptimality of K = 1 follows `passes`, the K that the
+    text names, in the grid of powers of two: it is 2 `passes`, up to one doubling or halving."""
+    for needed in (1, claim.passes, 2 * claim.passes):
+        if needed not in speeds.grid.local_steps:
+            return Verdict.unmeasured(claim.text, f"K = {needed} was not run")
+    chosen, said, holds = [claim.clients] if claim.clients else speeds.grid.clients, [], True
+    for name in claim.methods:
+        found: dict[float, list[int]] = {}
+        for m in chosen:
+            own: Any = speeds.methods[name][m]
+            worse = own.index[own >= claim.factor * own[1]]
+            found.setdefault(float(worse.min()) if len(worse) else np.inf, []).append(m)
+        holds = holds and all(claim.passes <= k <= 4 * claim.passes for k in found)
+        each = (f"{f'K = {k:g}' if np.isfinite(k) else 'none'} (M = {_list(ms)})" for k, ms in sorted(found.items()))
+        said.append(f"{name} {', '.join(each)}")
+    measured = f"first K with {claim.factor:g} times the suboptimality of K = 1: {'; '.join(said)}"
+    return Verdict.of(claim.text, measured, holds)
+
+
+def _more_robust(claim: Any, speeds: Speeds) -> Verdict:
+    """For every K, suboptimality grows less from K = 1 on than that of each other method, in the geometric mean over M."""
+    if 1 not in speeds.grid.local_steps:
+        return Verdict.unmeasured(claim.text, "K = 1 was not run")
+    every = speeds.local_steps(claim)
+    growth = {name: _growth(speeds.methods[name], every) for name in (claim.method, *claim.than)}
+    own = growth[claim.method]
+    measured = "; ".join(f"{name} {_list(values)}" for name, values in growth.items())
+    measured = f"times the suboptimality of K = 1 for {_ks(every)}, mean over M: {measured}"
+    less = all(a < b for name in claim.than for a, b in zip(own, growth[name], strict=True))
+    return Verdict.of(claim.text, measured, less)
+
+
+def _growth(suboptimality: Any, local_steps: list[int]) -> list[float]:
+    """Return the geometric means over M of suboptimality over that of K = 1."""
+    ratios = suboptimality.loc[local_steps] / suboptimality.loc[1]
+    return [float(value) for value in np.exp(np.log(ratios).mean(axis=1))]
+
+
+def _fewest_rounds(claim: Any, speeds: Speeds) -> Verdict:
+    """The level is reached in fewer rounds than by every other method."""
+    rounds = {}
+    for name in (claim.method, *claim.than):
+        own: Any = speeds.methods[name][claim.clients]
+        reached = own.index[own <= claim.level * (1 + claim.tolerance)]
+        rounds[name] = speeds.steps // reached.max() if len(reached) else None
+    listed = ", ".join(f"{'never' if r is None else r} ({name})" for name, r in rounds.items())
+    measured = f"rounds until suboptimality <= {claim.level:g} with {claim.clients} clients: {listed}"
+    own = rounds[claim.method]
+    fewer = own is not None and all(r is None or own < r for r in (rounds[name] for name in claim.than))
+    return Verdict.of(claim.text, measured, fewer)
+
+
 def _inside_grid(claim: SpeedupClaim, speeds: Speeds) -> Verdict:
     """Every best step size lies in the text's range: a wider grid shows it, or none is at an end of the text's grid."""
     best = speeds.tuned.groupby("method", sort=False)["step_size"].agg(["min", "max"])
     measured = "best " + ", ".join(f"{low:g} to {high:g} ({name})" for name, (low, high) in best.iterrows())
     text, tried = speeds.text_step_sizes, speeds.grid.step_size
-    outside = bool((best["min"] < min(text)).any() or (best["max"] > max(text)).any())
+    outside: Any = speeds.tuned[~speeds.tuned["step_size"].between(min(text), max(text))]
     at_an_end = bool((best["min"] <= min(tried)).any() or (best["max"] >= max(tried)).any())
-    if at_an_end and not outside:
+    if at_an_end and outside.empty:
         beyond = "an end of the grid is among them, --grid wide looks beyond it"
         return Verdict.unmeasured(claim.text, f"{measured}; {beyond}")
-    return Verdict.of(claim.text, measured, not outside)
+    if len(outside):
+        places = [f"{r.step_size:g} ({r.method}, K = {r.local_steps}, M = {r.clients})" for r in outside.itertuples()]
+        more = f" and {len(places) - NAMED} more" if len(places) > NAMED else ""
+        settings = f"outside in {len(places)} of {len(speeds.tuned)} settings"
+        measured = f"{measured}; {settings}: {', '.join(places[:NAMED])}{more}"
+    return Verdict.of(claim.text, measured, outside.empty)
 
 
 # the settings have checked that a claim has the fields that its check needs
@@ -142,6 +210,9 @@ CHECKS: dict[str, Callable[[Any, Speeds], Verdict]] = {
     "deteriorates": _deteriorates,
     "better": partial(_leads, similar=False),
     "similar": partial(_leads, similar=True),
+    "onset": _onset,
+    "more_robust": _more_robust,
+    "fewest_rounds": _fewest_rounds,
     "inside_grid": _inside_grid,
 }
 
@@ -150,5 +221,5 @@ def _ks(local_steps: list[int]) -> str:
     return f"K = {', '.join(map(str, local_steps))}"
 
 
-def _list(values: list[float]) -> str:
+def _list(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.0f}" if value >= 99.5 else f"{value:.2g}" for value in values)

@@ -58,6 +58,9 @@ NEEDED = {  # fields that the checks of `claims.py` need
     "deteriorates": ("method", "factor"),
     "better": ("method", "than", "factor"),
     "similar": ("method", "than", "factor"),
+    "onset": ("methods", "factor", "passes"),
+    "more_robust": ("method", "than", "fewest_local_steps"),
+    "fewest_rounds": ("method", "than", "level", "clients"),
     "inside_grid": (),
 }
 
@@ -78,6 +81,7 @@ class SpeedupClaim(StrictModel):
     tolerance: NonNegativeFloat = 0.0  # relative, about the level
     exponent: PositiveFloat | None = None  # e where suboptimality goes like M^-e
     factor: Annotated[float, Field(ge=1)] | None = None
+    passes: PositiveInt | None = None  # local steps up to which a method does not deteriorate
 
     @model_validator(mode="after")
     def _complete(self) -> "SpeedupClaim":

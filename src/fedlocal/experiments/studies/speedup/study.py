@@ -4,6 +4,7 @@ Every client draws one example a step, with replacement, from the whole set. Eac
 clients M, of local steps K and every step size, with K times rounds fixed; a run counts by its best suboptimality.
 """
 
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ import pandas as pd
 
 from fedlocal.experiments.runner.configuration import load
 from fedlocal.experiments.runner.methods import smooth_method
+from fedlocal.experiments.runner.pair_sweeps import sweep_history
 from fedlocal.experiments.runner.store import Store, StudyOutcome
-from fedlocal.experiments.runner.tuning import sweep_history
 from fedlocal.experiments.studies.speedup.claims import Speeds, verdicts
 from fedlocal.experiments.studies.speedup.figures import draw_clients, draw_local_steps, shown
 from fedlocal.experiments.studies.speedup.problem import SpeedupTask
@@ -45,15 +46,17 @@ def run_study(settings: SpeedupSettings, store: Store) -> StudyOutcome:
     optimum = store.frame("optimum", lambda _: _optimum(task))
     best_loss = float(optimum["loss"].iloc[0])
     history = _histories(task, store)
-    results = summary(history, best_loss)
+    results: Any = summary(history, best_loss)
     tuned = tune(results)
     text: Any = load(settings.name, "paper", "text")
-    speeds = Speeds(tuned, settings.grid, text.grid.step_size, settings.steps)
+    speeds = partial(Speeds, grid=settings.grid, text_step_sizes=text.grid.step_size, steps=settings.steps)
+    seeds = settings.seeds if len(settings.seeds) > 1 else []
+    of_seed = {seed: speeds(tune(results[results["seed"] == seed])) for seed in seeds}
     start_loss = float(history[history["round"] == 0]["loss"].iloc[0])
     return StudyOutcome(
         history=history,
         table=table(settings, tuned),
-        verdicts=verdicts(settings, speeds),
+        verdicts=verdicts(settings, speeds(tuned), of_seed),
         notes=_notes(settings, optimum, results, start_loss),
         numbers={"optimum": best_loss, "start_loss": start_loss},
         results=results,
@@ -112,7 +115,7 @@ def summary(history: pd.DataFrame, optimum: float) -> pd.DataFrame:
     return out.reset_index()
 
 
-def tune(results: pd.DataFrame) -> pd.DataFrame:
+def tune(results: Any) -> pd.DataFrame:
     """Return the step size of each method, M and K with the best mean over seeds, and the range over seeds."""
     seeds: Any = results.groupby([*SETTING, "step_size"], sort=False)["best_suboptimality"]
     scores = seeds.agg(suboptimality="mean", smallest="min", largest="max", seeds="size").reset_index()
