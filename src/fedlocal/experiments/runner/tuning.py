@@ -19,6 +19,7 @@ from fedlocal.experiments.runner.store import Store
 from fedlocal.metrics import Metric, measure_point
 from fedlocal.report.figures import COLORS, legend_below, panels, plain_log_scale
 from fedlocal.simulation.result import DivergenceWarning
+from fedlocal.simulation.sweeps.grid import Grid
 from fedlocal.simulation.sweeps.grid_run import sweep
 from fedlocal.simulation.sweeps.result import score_groups
 from fedlocal.solvers import centralized
@@ -49,7 +50,7 @@ def options(settings: TunedStudySettings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in names}
 
 
-def sweep_history(problem: AbstractProblem, method: Any, grid: Mapping[str, Sequence[float]], **options: Any) -> Any:
+def sweep_history(problem: AbstractProblem, method: Any, grid: Grid, **options: Any) -> Any:
     """Return the history of a sweep; its column `diverged`, of which nothing warns, is the round in which a cell diverged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)
@@ -64,7 +65,7 @@ def sweep_methods(
     run = {"eval_every": settings.eval_every, "seed": seed, "metrics": objective.metrics, **options(settings)}
 
     def swept(name: str, checkpoint: Path) -> pd.DataFrame:
-        method, grid = composite_method(name, objective.regularizer), settings.grid.model_dump()
+        method, grid = composite_method(name, objective.regularizer), settings.grid.pairs()
         return sweep_history(objective.problem, method, grid, checkpoint=checkpoint, **run)
 
     names = settings.methods
