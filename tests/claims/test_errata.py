@@ -13,7 +13,12 @@ import pytest
 
 import fedlocal as fl
 from fedlocal.theory import Constants, Setting
-from fedlocal.theory.bounds.composite import composite_small_step_bound, fed_dual_avg_bounded_gradient_bound
+from fedlocal.theory.bounds.composite import (
+    composite_small_step_bound,
+    fed_dual_avg_bounded_gradient_bound,
+    fed_dual_avg_perturbed_bound,
+)
+from fedlocal.theory.bounds.lower import fed_avg_lower_bound, lower_bound_curvature
 from fedlocal.theory.constructions.lower_bound_instances import heterogeneous_drift, lower_bound_instance
 
 E = math.e
@@ -57,6 +62,34 @@ def test_smoothness_in_the_proof_of_the_bias_has_no_step_size():
     L, eta, x, z = 2.0, 0.1, 3.0, 1.0
     assert L * abs(x - z) == abs(L * x - L * z)
     assert abs(L * x - L * z) > eta * L * abs(x - z)
+
+
+@pytest.mark.parametrize("x", [0.02, 0.1, 0.25, 0.5])
+def test_the_double_sum_of_the_third_order_lower_bound_has_half_as_many_terms(x: float):
+    """sum_(j<k) sum_(i<j) q^(2 i + 1), q = 1 - x, x = eta L: k (k - 1)/2 terms, so not at least k (k - 1) q^(2 k - 3)."""
+    q = 1 - x
+    for k in range(2, round(1 / x) + 1):
+        total = sum(q ** (2 * i + 1) for j in range(1, k) for i in range(j))
+        assert total >= k * (k - 1) / 2 * q ** (2 * k - 3) * (1 - 1e-12)
+        assert total >= k * (k - 1) / 16  # the end is right
+        assert k > 2 or total < k * (k - 1) * q ** (2 * k - 3)
+
+
+def test_fed_avg_is_no_better_than_the_heterogeneous_lower_bound_on_its_instance():
+    """E F - F* >= 0.001 times the order, without noise, at every step size; above 2/L the third coordinate diverges."""
+    ratios = []
+    for zeta, K, R in itertools.product(np.geomspace(1e-3, 1e3, 7), (2, 16, 256), (1, 16, 4096)):
+        constants = Constants(1.0, noise=0.0, distance=1.0, heterogeneity=None, optimum_heterogeneity=float(zeta))
+        setting = Setting(clients=2, rounds=R, local_steps=K)
+        mu = lower_bound_curvature(constants, setting)
+        errors = [
+            (mu * (1 - eta * mu) ** (2 * K * R) + (1 - eta) ** (2 * K * R)) / 8
+            + 3 / 32 * heterogeneous_drift(1.0, zeta, eta, setting) ** 2
+            for eta in np.geomspace(1e-7, 2.0, 100)
+        ]
+        ratios.append(min(errors) / fed_avg_lower_bound(constants, setting).value)
+    assert 1e-3 < min(ratios) < 1e-2
+    assert max(ratios) < 1  # so the constant of Omega is below one
 
 
 def test_the_fourth_lemma_needs_a_start_that_is_not_positive():
@@ -119,7 +152,17 @@ def test_cases_two_and_three_of_the_claim_about_b(x: float):
     assert three <= -3 / 128
     if 3 * x > 2:
         assert two <= -5 / 72
-    assert b_of_the_claim(2.0, 3) > -5 / 32 * 2.0**2  # the inequality between them in case two is false
+    assert (two <= -5 / 32 * x**2) == (x <= 4 / 3)  # the inequality between them in case two
+
+
+@pytest.mark.parametrize("K", [2, 3, 10, 100])
+def test_the_first_case_of_the_claim_about_b_lacks_one_over_smoothness(K: int):
+    """For eta L K <= 2: b <= -(1/64 L) binom(K, 2) (eta L)^2, printed without L, which is false for L > 1."""
+    for x in np.linspace(0.01, 2.0, 20) / K:
+        pairs = K * (K - 1) / 2
+        b = b_of_the_claim(x, K)
+        assert b <= -pairs * x**2 / 64 <= -((x * K) ** 2) / 256
+        assert b / 100 > -pairs * x**2 / 64  # L = 100
 
 
 def test_case_five_of_the_claim_about_b_bounds_by_minus_two_thousandths():
@@ -233,6 +276,20 @@ def test_lambda_of_convex_fed_ac_two_needs_its_fourth_candidate():
     assert left(fourth) < claimed <= L * B**2 / (2 * K * R**2) < left(printed)
 
 
+def test_the_step_size_of_convex_fed_ac_one_has_e_and_not_its_square():
+    """Proof of fedaci:gcvx:2, a = lambda L M K R B^2/sigma^2 and c = lambda^2 K R^3 B^2/sigma^2.
+
+    eta_1 is log^2(e + min{a, c}) in the lemma, log^2(e^2 + min{a, c}) in the proof. Its bounds of phi_1 to phi_4 have log(e + a)
+    and log(e + c), which hold for the lemma's. phi_0(eta_1) = (L B^2/2)/(e + min{a, c}) is at most (L B^2/2) (1/a + 1/c), where
+    1/c is the printed 195 L sigma^2/(lambda^2 K R^3) with 1/2 for 195.
+    """
+    for a, c in itertools.product(np.geomspace(1e-6, 1e6, 13), repeat=2):
+        least = min(a, c)
+        assert math.log(E + least) <= min(math.log(E + a), math.log(E + c))
+        assert 1 / (E + least) <= 1 / a + 1 / c
+    assert math.log(E**2 + 1e-6) > 1.99 * math.log(E + 1e-6)  # with a = c = 1e-6 phi_4 is 15 times what is printed
+
+
 # ---------------------------------------------------------------- composite objectives
 
 
@@ -245,16 +302,32 @@ def test_local_steps_pay_where_communication_is_rare():
         assert (local < composite_small_step_bound(constants, setting, form="simplified").value) is rare
 
 
+def printed_rate(smooth: float, noise: float, divergence: float, eta: float, setting: Setting) -> np.ndarray:
+    """The terms of the sentence after lemma pia:general: B^2/(eta K R), eta sigma^2/(2 M), L/(M K R)."""
+    M, steps = setting.clients, setting.local_steps * setting.rounds
+    return np.array([divergence**2 / (eta * steps), eta * noise**2 / (2 * M), smooth / (M * steps)])
+
+
+def test_synchronised_fed_dual_avg_has_the_rate_of_the_lemma_and_not_of_the_sentence_after_it():
+    """K = 1, so that clients are never apart. Once from 1e-6 beside the optimum, without noise, and once with much noise."""
+    setting, eta, away, psi = Setting(clients=2, rounds=8, local_steps=1), 0.25, 1e-6, fl.regularizers.L1(0.1)
+    problem = fl.problems.quadratics(np.ones((2, 1, 1)), np.array([[0.03], [0.07]]), noise_std=0.0)  # optimum 0
+    method = fl.methods.FedDualAvg(eta, 1.0, psi)
+    run = fl.simulate(problem, method, rounds=8, local_steps=1, x0=np.full(1, away), average="uniform", progress=False)
+    x = float(run.x[0])
+    error = (x**2 - 0.1 * x) / 2 + 0.1 * abs(x)
+    lemma = fed_dual_avg_perturbed_bound(Constants(1.0, 0.0, away), setting, eta, discrepancy=0.0).value
+    assert error <= lemma < 1e-12
+    assert printed_rate(1.0, 0.0, away / math.sqrt(2), eta, setting).sum() > 1e10 * lemma  # of L/(M K R) alone
+    noisy = fed_dual_avg_perturbed_bound(Constants(1.0, 100.0, away), setting, eta, discrepancy=0.0).value
+    assert printed_rate(1.0, 100.0, away / math.sqrt(2), eta, setting).sum() < 0.51 * noisy
+
+
 def test_the_rate_of_synchronised_fed_dual_avg_has_one_unit():
     """Its sentence adds L/(M K R), which in other units x -> s x, F -> c F changes by c/s^2 where the others change by c."""
-    s, c = 3.0, 5.0
-
-    def terms(smooth: float, noise: float, B: float, eta: float) -> np.ndarray:
-        M, K, R = 4, 8, 16
-        return np.array([B**2 / (eta * K * R), eta * noise**2 / M, smooth / (M * K * R)])
-
-    change = terms(L * c / s**2, SIGMA * c / s, B * s, s**2 / c) / terms(L, SIGMA, B, 1.0)
-    np.testing.assert_allclose(change, [c, c, c / s**2], rtol=1e-12)
+    s, c, setting = 3.0, 5.0, Setting(clients=4, rounds=16, local_steps=8)
+    other = printed_rate(L * c / s**2, SIGMA * c / s, B * s, s**2 / c, setting)
+    np.testing.assert_allclose(other / printed_rate(L, SIGMA, B, 1.0, setting), [c, c, c / s**2], rtol=1e-12)
 
 
 def test_both_errors_of_a_stochastic_gradient_are_subtracted():

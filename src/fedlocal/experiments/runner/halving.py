@@ -14,7 +14,7 @@ from it: the number of stages is fixed, and so are the pairs that run all rounds
 import math
 from collections import Counter
 from collections.abc import Mapping
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -46,7 +46,7 @@ class Stage(NamedTuple):
 
 def grid_pairs(settings: TunedStudySettings) -> list[Pair]:
     """Return all pairs of step sizes, in the order of the cells of a sweep."""
-    return list(product(settings.grid.client_step_size, settings.grid.server_step_size))
+    return [(pair["client_step_size"], pair["server_step_size"]) for pair in settings.grid.pairs()]
 
 
 def stages(settings: TunedStudySettings) -> list[Stage]:
@@ -128,7 +128,7 @@ class Halving:
         run = options(settings) | {"rounds": rounds, "eval_every": settings.eval_every, "metrics": objective.metrics}
         run |= {"seed": seed, "checkpoint": checkpoint, "engine": self._engine(seed)}
         method = composite_method(self.name, objective.regularizer)
-        history = sweep_history(objective.problem, method, settings.grid.model_dump(), **run)
+        history = sweep_history(objective.problem, method, settings.grid.pairs(), **run)
         ends = pd.Series([dropped.get(pair) for pair in zip(*(history[name] for name in PAIR), strict=True)])
         history = history.assign(dropped=ends.astype("Int64"))
         history["diverged"] = history["diverged"].where(history["dropped"].isna())  # for the sweep it ended there

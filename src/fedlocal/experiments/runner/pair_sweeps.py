@@ -1,7 +1,7 @@
 """Sweeps over pairs of step sizes: how a study runs them, and how pairs are scored."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from fedlocal.core.types import WeightsName
 from fedlocal.experiments.runner.settings import ScoreRule, TunedStudySettings
 from fedlocal.metrics import Metric, measure_point
 from fedlocal.simulation.result import DivergenceWarning
+from fedlocal.simulation.sweeps.grid import Grid
 from fedlocal.simulation.sweeps.grid_run import sweep
 from fedlocal.simulation.sweeps.result import score_groups
 from fedlocal.solvers import centralized
@@ -41,7 +42,7 @@ def options(settings: TunedStudySettings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in names}
 
 
-def sweep_history(problem: AbstractProblem, method: Any, grid: Mapping[str, Sequence[float]], **options: Any) -> Any:
+def sweep_history(problem: AbstractProblem, method: Any, grid: Grid, **options: Any) -> Any:
     """Return the history of a sweep; its column `diverged`, of which nothing warns, is the round in which a cell diverged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)

@@ -1,9 +1,19 @@
 """Settings that several kinds of studies share. Unknown keys are errors, so a misspelt override is refused."""
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from fedlocal.core.types import WeightsName
 from fedlocal.data.synthetic import Config
@@ -11,6 +21,7 @@ from fedlocal.experiments.runner.methods import CompositeLabel
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 TuningName = Literal["all", "halving"]
+ROUNDING = 1e-9  # relative, of products of step sizes
 CrossCheck = Literal["slower_than_on", "faster_than_on"]  # checks of claims that look at another experiment
 
 
@@ -28,10 +39,34 @@ class DataSettings(StrictModel):
 
 
 class StepSizeGrid(StrictModel):
-    """Step sizes; all pairs are run."""
+    """Step sizes; all pairs are run, or those whose product is within limits."""
 
     client_step_size: Annotated[list[PositiveFloat], Field(min_length=1)]
     server_step_size: Annotated[list[PositiveFloat], Field(min_length=1)]
+    products: tuple[PositiveFloat, PositiveFloat] | None = None  # the smallest and the largest; None: all pairs
+
+    def pairs(self) -> list[dict[str, float]]:
+        """The pairs that are run, as cells of a sweep."""
+        smallest, largest = self.products or (0.0, math.inf)
+        return [
+            {"client_step_size": client, "server_step_size": server}
+            for client in self.client_step_size
+            for server in self.server_step_size
+            if smallest * (1 - ROUNDING) <= client * server <= largest * (1 + ROUNDING)
+        ]
+
+    def is_at_edge(self, client_step_size: float, server_step_size: float) -> bool:
+        """Return True if a pair has the smallest or largest step size of the clients, or of the server for these clients."""
+        beside = [pair["server_step_size"] for pair in self.pairs() if pair["client_step_size"] == client_step_size]
+        clients = [pair["client_step_size"] for pair in self.pairs()]
+        ends = (min(clients), max(clients))
+        return client_step_size in ends or server_step_size in (min(beside), max(beside))
+
+    @model_validator(mode="after")
+    def _has_pairs(self) -> "StepSizeGrid":
+        if not self.pairs():
+            raise ValueError(f"products must leave a pair of step sizes, got {self.products}")
+        return self
 
 
 class ScoreRule(StrictModel):

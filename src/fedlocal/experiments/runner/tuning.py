@@ -48,7 +48,7 @@ def sweep_methods(
     run = {"eval_every": settings.eval_every, **options(settings)}
 
     def swept(name: str, seed: int, checkpoint: Path) -> pd.DataFrame:
-        objective, grid = objectives[seed], settings.grid.model_dump()
+        objective, grid = objectives[seed], settings.grid.pairs()
         method, own = composite_method(name, objective.regularizer), {"seed": seed, "metrics": objective.metrics}
         return sweep_history(objective.problem, method, grid, checkpoint=checkpoint, **own, **run)
 

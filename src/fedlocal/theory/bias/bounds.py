@@ -42,10 +42,10 @@ def iterate_bias_upper_bound(constants: Constants, step_size: float, steps: int)
 
 
 def iterate_bias_lower_bound(constants: Constants, step_size: float, steps: int) -> Bound:
-    r"""The bias after k steps from the optimum of some convex instance, for eta <= 1/(2 L).
+    r"""The bias after k steps from the optimum of some convex instance.
 
-        0.002 min{eta^2 k^(3/2) L sigma, eta^(1/2) L^(-1/2) sigma},   or where Q is known
-        0.005 eta^3 sigma^2 Q min{1/(eta L)^2, k (k - 1)},   if Q <= L^2/(16 sigma).
+        0.002 min{eta^2 k^(3/2) L sigma, eta^(1/2) L^(-1/2) sigma},   eta <= 1/(2 L),   or where Q is known
+        0.005 eta^3 sigma^2 Q min{1/(eta L)^2, k (k - 1)},   eta <= 1/L,   if Q <= L^2/(16 sigma).
 
     The instances are those of the text, `piecewise_instance` and `log_cosh_instance` of
     `fedlocal.theory.constructions.lower_bound_instances`; the noise of the second is in [-sigma, sigma].
@@ -58,7 +58,7 @@ def iterate_bias_lower_bound(constants: Constants, step_size: float, steps: int)
     Reference: dissertation, theorems thm:fedavg:2o:bias:lb:complete and thm:fedavg:3o:bias:lb:complete. Differs from
     it: the second-order one needs k >= 2, for one step has no bias. The third-order one is printed with (k - 1)/(eta L)
     for 1/(eta L)^2, which grows with k when the bias of its instance does not any more, and for k < K, Q <= L^2/(12 K
-    sigma) only.
+    sigma) and eta <= 1/(2 L) only.
 
     Why: let u_k(x) = E x^(k) from x^(0) = x, and q = 1 - eta L. Lemma lem:bias:3o:lb:enum (f) takes u_k' >= q, but (d)
     gives q^k only. Iterates from 0 stay within 2 sigma/L, since |x - eta F'(x)| <= (1 - eta L/2) |x|; this is within L/(8
@@ -76,12 +76,13 @@ def iterate_bias_lower_bound(constants: Constants, step_size: float, steps: int)
     """
     eta, k = _arguments("iterate_bias_lower_bound", step_size, steps)
     L, sigma, Q = constants.smoothness, constants.noise, constants.third_order
-    conditions = {"step_size <= 1/(2 L)": eta <= 1 / (2 * L), "steps >= 2": k >= 2}
+    conditions = {"steps >= 2": k >= 2}
     if Q is None:
+        conditions["step_size <= 1/(2 L)"] = eta <= 1 / (2 * L)
         terms = {"second_order": 0.002 * min(eta**2 * k**1.5 * L * sigma, math.sqrt(eta / L) * sigma)}
         return Bound("thm:fedavg:2o:bias:lb:complete", "SGD", BIAS, terms, eta, conditions)
     terms = {"third_order": 0.005 * eta**3 * sigma**2 * Q * min(1 / (eta * L) ** 2, k * (k - 1))}
-    conditions["Q <= L^2/(16 sigma)"] = 16 * sigma * Q <= L**2
+    conditions |= {"step_size <= 1/L": eta <= 1 / L, "Q <= L^2/(16 sigma)": 16 * sigma * Q <= L**2}
     return Bound("thm:fedavg:3o:bias:lb:complete", "SGD", BIAS, terms, eta, conditions)
 
 

@@ -4,7 +4,7 @@ Theorem thm:0 is stated for FedDualAvg and FedMiD and proved for FedDualAvg. For
     finite psi: clients and server both apply psi, so for small steps FedMiD minimises F + 2 psi;
     constraints: the mean of projected steps is not the projection of a mean step. Clients that differ, noise, or a curved
         boundary keep FedMiD away from x*, by an amount that does not fall with R at the step sizes of the theorem.
-It holds where the proximal map of psi is affine, so that it commutes with the mean: psi = 0 and affine sets.
+It holds for constraints whose projection is affine, so that it commutes with the mean: psi = 0 and affine sets.
 What holds beyond: constraints, at the rate of R subgradient steps; and the only-server-proximal variant with a finite psi.
 
 Letters as in `composite.py`; eta_c and eta_s are the step sizes of clients and server, eta their product.

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fedlocal.experiments.runner.configuration import Scale, load, names
+from fedlocal.experiments.runner.settings import StepSizeGrid
 from fedlocal.experiments.studies.recovery.settings import RecoverySettings
 from fedlocal.experiments.studies.speedup.settings import SpeedupSettings
 
@@ -147,3 +148,14 @@ def test_mistakes_about_speedup_are_told_in_one_sentence(name: str):
     overrides, sentence = SPEEDUP_MISTAKES[name]
     with pytest.raises(ValueError, match=sentence):
         load("a9a-1e-3", overrides=overrides)
+
+
+def test_a_grid_has_all_pairs_or_those_whose_product_is_within_limits():
+    sizes: Any = {"client_step_size": [3e-5, 1e-4, 1e-3], "server_step_size": [1.0, 3.0, 10.0]}
+    assert len(StepSizeGrid(**sizes).pairs()) == 9
+    grid = StepSizeGrid(**sizes, products=(9e-5, 1e-3))  # 3e-5 * 3 in floating point is not 9e-5
+    pairs = [(pair["client_step_size"], pair["server_step_size"]) for pair in grid.pairs()]
+    assert pairs == [(3e-5, 3.0), (3e-5, 10.0), (1e-4, 1.0), (1e-4, 3.0), (1e-4, 10.0), (1e-3, 1.0)]
+    assert [grid.is_at_edge(*pair) for pair in pairs] == [True, True, True, False, True, True]
+    with pytest.raises(ValueError, match=r"products must leave a pair of step sizes, got \(1\.0, 2\.0\)"):
+        StepSizeGrid(**sizes, products=(1.0, 2.0))

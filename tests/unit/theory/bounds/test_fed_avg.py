@@ -423,11 +423,17 @@ def test_fourth_order_stability_holds_beyond_the_step_sizes_of_its_proof(step: f
 @pytest.mark.parametrize("step_size", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_non_convex_bounds_hold_exactly_computed(noise: float, step_size: float):
-    """F(x) = sin x: L = Q = 1, stochastic gradients of at most 1 + noise, F(0) - min F = 1."""
-    constants = Constants(1.0, noise=noise, distance=0.0, gap=1.0, gradient_bound=1 + noise, third_order=1.0)
-    x = paths([np.cos, np.cos], step_size, 0.0, noise, MEASURED).mean(axis=-1)[:, :, :-1]
+    """F(x) = sin x: L = Q = 1, stochastic gradients of at most 1 + noise, min F = -1; it starts where F'' = -sin x < 0."""
+    start = 1.2
+    constants = Constants(
+        1.0, noise=noise, distance=0.0, gap=1 + math.sin(start), gradient_bound=1 + noise, third_order=1.0
+    )
+    x = paths([np.cos, np.cos], step_size, start, noise, MEASURED).mean(axis=-1)[:, :, :-1]
+    assert np.mean(np.sin(x) > 0) > 1 / 4
     for fn in NON_CONVEX:
-        assert (np.cos(x) ** 2).mean() <= fn(constants, MEASURED, step_size=step_size).value
+        bound = fn(constants, MEASURED, step_size=step_size)
+        assert bound.applies
+        assert (np.cos(x) ** 2).mean() <= bound.value
 
 
 @pytest.mark.parametrize("fn", NON_CONVEX, ids=lambda fn: fn.__name__)

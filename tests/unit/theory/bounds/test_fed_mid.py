@@ -245,3 +245,25 @@ def test_with_a_constraint_and_noise_more_clients_do_not_help():
     text = composite_small_step_bound(Constants(1.0, 1.0, 1e-3), setting, step_size=eta)  # it starts at x*
     assert text.applies
     assert error > 3 * text.value
+
+
+def test_on_an_affine_set_it_is_fed_avg_with_the_gradients_in_the_set():
+    """The projection commutes with the mean, so that the proof of thm:0 holds; clients differ, with noise and four steps."""
+    rng, K, eta_c, eta_s = np.random.default_rng(0), 4, 0.1, 1.7
+    A, b = np.linalg.qr(rng.standard_normal((5, 2)))[0].T, np.array([0.4, -0.7])
+    along = np.eye(5) - A.T @ A
+    affine = transcripts.Psi(lambda v, t: v - A.T @ (A @ v - b), np.zeros_like)
+    curvatures, optima = rng.uniform(0.2, 1.0, (3, 5)), rng.standard_normal((3, 5))
+    noises = rng.standard_normal((20, 3, K, 5))
+
+    def rounds(inside: np.ndarray) -> Any:
+        def gradient(r: int, m: int, k: int) -> Any:
+            return lambda x: inside @ (curvatures[m] * (x - optima[m]) + noises[r, m, k])
+
+        return [[(1 / 3, [gradient(r, m, k) for k in range(K)]) for m in range(3)] for r in range(20)]
+
+    x0 = affine.prox(np.zeros(5), 1.0)
+    boxed_points = transcripts.fed_mid(x0, rounds(np.eye(5)), eta_c, eta_s, affine)
+    averaged = transcripts.fed_mid(x0, rounds(along), eta_c, eta_s, transcripts.Psi(lambda v, t: v, np.zeros_like))
+    np.testing.assert_allclose(boxed_points, averaged, rtol=0, atol=1e-12)
+    assert np.abs(np.diff(boxed_points, axis=0)).max() > 0.1

@@ -82,9 +82,17 @@ def run_study(settings: DoublingSettings, store: Store) -> StudyOutcome:
             *notes,
             *tuning.notes_of(settings, history),
             "tuned by the text's score; results.csv has the same table tuned by the objective F + psi",
+            edges(settings, by_objective),
         ],
         figures={name: partial(_draw, settings, methods, levels) for name, methods in figures.items()},
     )
+
+
+def edges(settings: DoublingSettings, methods: Mapping[str, TunedMethod]) -> str:
+    """Say which of the best pairs of step sizes are at the edge of those that were run."""
+    pairs = {name: (method.client_step_size, method.server_step_size) for name, method in methods.items()}
+    found = [f"{name} ({c:g}, {s:g})" for name, (c, s) in pairs.items() if settings.grid.is_at_edge(c, s)]
+    return f"best pairs by F + psi at the edge of the grid: {', '.join(found) or 'none'}"
 
 
 def verdicts(methods: Mapping[str, TunedMethod]) -> list[Verdict]:

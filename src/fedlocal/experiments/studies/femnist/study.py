@@ -41,7 +41,7 @@ def run_study(settings: FemnistSettings, store: Store) -> StudyOutcome:
 def _description(settings: FemnistSettings, task: HandwritingTask) -> str:
     """Describe the data, and how many of the text's 5,000 rounds and 25 pairs of step sizes are run."""
     part = "" if settings.fraction == 1 or settings.data == "digits" else f" ({settings.fraction:.0%} of each writer's)"
-    pairs = len(settings.grid.client_step_size) * len(settings.grid.server_step_size)
+    pairs = len(settings.grid.pairs())
     return (
         f"{TITLES[settings.data]}, seed {task.seed}: {task.train.num_examples:,} examples{part} by {task.train.num_clients:,} "
         f"{CLIENTS[settings.data]}, {task.test.num_examples:,} for testing; {settings.rounds:,} rounds (the text has 5,000), "
