@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedlocal.core import Regularizer, Separable
 from fedlocal.core.types import WEIGHTS, WeightsName
 from fedlocal.data.moments import UnitError
+from fedlocal.estimators.tables import check_names, in_row_order
 from fedlocal.losses import ScoreLoss
 from fedlocal.methods.table import method_row
 from fedlocal.solvers.certificates import Certificate
@@ -112,6 +113,7 @@ class FederatedModel(BaseEstimator, ABC):
 
     def _examples(self, X: Any, y: Any, y_numeric: bool = False) -> tuple[Any, Any]:
         """X and y, checked; sparse features have sorted columns, none of them twice, and the user's matrix stays as it is."""
+        check_names(self._name, X)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=y_numeric)
         if scipy.sparse.issparse(X) and not X.has_canonical_format:
             X = X.copy()
@@ -121,7 +123,14 @@ class FederatedModel(BaseEstimator, ABC):
     def _features(self, X: Any) -> Any:
         """The features of examples to predict, checked."""
         check_is_fitted(self)
+        check_names(self._name, X)
         return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+
+    def _in_row_order(self, X: Any, y: Any, sites: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Sites and weights of the examples as they are given, in the order of the rows."""
+        each = {"sites": sites, "sample_weight": sample_weight}
+        ordered = [in_row_order(self._name, name, given, X, y) for name, given in each.items()]
+        return ordered[0], ordered[1]
 
     def _sites_and_weights(self, X: Any, sites: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         """The number of each example's site, and one weight per example; sets `sites_`."""

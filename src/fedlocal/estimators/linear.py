@@ -51,6 +51,7 @@ class PenalizedRegressor(FederatedRegressor):
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Fit to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        sites, sample_weight = self._in_row_order(X, y, sites, sample_weight)
         X, y = self._validated(X, y)
         problem = self._fitting_problem(X, y, *self._sites_and_weights(X, sites, sample_weight))
         return self._fit(problem, self._psi())

@@ -131,6 +131,7 @@ class FederatedLogisticRegression(PenalizedClassifier):
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Fit to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        sites, sample_weight = self._in_row_order(X, y, sites, sample_weight)
         X, labels, sample_weight = self._validated(X, y, sample_weight)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
         problem = self._fitting_problem(X, labels, codes, sample_weight)

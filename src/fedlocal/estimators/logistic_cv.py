@@ -50,6 +50,7 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
         if not isinstance(self.penalty, str):
             wanted = "have a strength: 'l1', 'l2', 'elasticnet' or 'group'"
             raise self._error(f"penalty must {wanted}, got {self.penalty!r}")
+        sites, sample_weight = self._in_row_order(X, y, sites, sample_weight)
         X, labels, each = self._validated(X, y, sample_weight)
         rows = ExampleRows(X, labels, *self._sites_and_weights(X, sites, each))
         problem, total = self._fitting_problem(*rows), float(rows.weights.sum())

@@ -27,6 +27,7 @@ class FederatedRegressorCV(FederatedRegressor, CrossValidated):
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Choose alpha, then fit to all examples; arguments as in `FederatedLasso.fit`."""
+        sites, sample_weight = self._in_row_order(X, y, sites, sample_weight)
         X, y = self._validated(X, y)
         rows = ExampleRows(X, y, *self._sites_and_weights(X, sites, sample_weight))
         problem, ratios = self._fitting_problem(*rows), self._ratios()
