@@ -27,6 +27,7 @@ from fedlocal.util import checks
 from fedlocal.util.progress import ProgressBar
 
 HISTORY = ["round", "phase", "objective", "kkt_residual", "duality_gap", "nonzeros", "sent"]
+TINY = float(np.finfo(np.float64).tiny)
 NOT_FINITE = (
     "the classes are separable by a direction of the weights, so without a penalty no finite weights are optimal: those returned "
     "only separate well enough for tol={:g}; use a penalty, such as penalty='l2'"
@@ -79,9 +80,12 @@ class FederatedModel(BaseEstimator, ABC):
         if self.weights == "uniform":
             own = np.bincount(sites, sample_weight)
             share = sample_weight / own[sites] / len(own)
-        options = {"intercept": bool(self.fit_intercept), "standardize": bool(self.standardize)}
+        units = np.maximum(sample_weight / sample_weight.mean(), TINY) if self.standardize else None
         try:
-            return FittingProblem.of(X, targets, share, sites, loss, **options, tol=self.tol)
+            intercept = bool(self.fit_intercept)
+            return FittingProblem.of(
+                X, targets, share, sites, loss, intercept=intercept, unit_weights=units, tol=self.tol
+            )
         except UnitError as error:
             names = getattr(self, "feature_names_in_", None)
             name = None if names is None else str(names[error.column])

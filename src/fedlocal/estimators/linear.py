@@ -128,8 +128,8 @@ class FederatedLasso(PenalizedRegressor):
         loss: the name in `fedlocal.losses.LOSSES` of a loss of numbers, or a `ScoreLoss`; "half_squares" is (s - y)^2 / 2.
         fit_intercept: an intercept, never penalised.
         weights: "examples" or "uniform", the names in `simulate`.
-        standardize: bring columns to variance one first, with means and variances over the examples of all sites (whatever their
-            weights); `coef_` is in the units of X.
+        standardize: bring columns to variance one first, with means and variances over the examples of all sites, each times
+            its `sample_weight`; `coef_` is in the units of X.
         method: "prox_newton", by which sites send gradients and the curvature of few weights; or a local method, of which
             `local_rounds` rounds come first: "fed_dual_avg", "fed_mid" ("fed_avg", "fed_ac_one" where the penalty is smooth).
         local_steps, local_rounds: full local gradients per round, and rounds, of a local method.

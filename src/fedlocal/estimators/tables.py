@@ -33,10 +33,7 @@ def in_row_order(owner: str, name: str, given: Any, X: Any, y: Any) -> Any:
     others = given.index[~given.index.isin(rows)]
     if not len(others) and rows.is_unique and given.index.is_unique:
         return given.reindex(rows)
-    got = (
-        f"the label {others.tolist()[0]!r}, which {at} has not"
-        if len(others)
-        else "another order of labels that occur twice"
-    )
+    unknown = "".join(f"the label {label!r}, which {at} has not" for label in others[:1].tolist())
+    got = unknown or "another order of labels that occur twice"
     advice = f"where its order is that of the rows, use {name}.to_numpy()"
     raise ValueError(f"{owner}: {name} must have the same index as {at}, in any order, got {got}; {advice}")

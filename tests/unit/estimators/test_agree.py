@@ -305,6 +305,24 @@ def test_standardized_columns(fit: str, name: str):
     check_agrees(model_of(fit, Z, alpha), Z, (x * scaler.scale_, moved), wanted, unique=True)
 
 
+@pytest.mark.parametrize("several", [False, True], ids=["one", "sites"])
+@pytest.mark.parametrize("name", ["dense", "sparse", "unscaled"])
+@pytest.mark.parametrize("fit", ["lasso", "logistic-l2", "softmax-l2"])
+def test_standardized_columns_with_sample_weights(fit: str, name: str, several: bool):
+    """As a pipeline of scikit-learn that hands the weights to the scaler and to the model."""
+    D = make(name)
+    weight = np.random.default_rng(5).uniform(0.1, 4.0, len(D.y))
+    scaler = StandardScaler(with_mean=name != "sparse").fit(D.dense, sample_weight=weight)
+    Z = D._replace(dense=scaler.transform(D.dense), sizes=np.ones(D.dense.shape[1]))
+    wanted, model = pooled(fit, Z, 0.1, weight), model_of(fit, Z, 0.1, weight)
+    chosen = federated(fit, 0.1, standardize=True)
+    chosen.fit(D.X, target(fit, D), sites=D.sites if several else None, sample_weight=weight)
+    x, b = found(chosen)
+    moved = b + x @ scaler.mean_ if name != "sparse" else b
+    check_agrees(model, Z, (x * scaler.scale_, moved), wanted, unique=True)
+    assert chosen.certificate_.objective == pytest.approx(model.objective(*wanted), rel=1e-8)
+
+
 def test_a_constant_column_does_not_disturb():
     D = make("dense")
     X = np.column_stack([np.full(len(D.y), 7.0), D.dense])
