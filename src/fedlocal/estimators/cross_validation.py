@@ -26,12 +26,13 @@ class Fold(NamedTuple):
 
 
 class ExampleRows(NamedTuple):
-    """Examples, as `FederatedModel._fitting_problem` takes them."""
+    """Examples with their sites and weights."""
 
     X: Any  # (n, d)
     y: np.ndarray  # (n,) targets, or numbers of the classes
     codes: np.ndarray  # (n,) numbers of the sites
-    weights: np.ndarray  # (n,)
+    weights: np.ndarray  # (n,) in the objective
+    counts: np.ndarray  # (n,) weights in scores, without those of the classes
 
     def take(self, some: Any) -> "ExampleRows":
         return ExampleRows(*(column[some] for column in self))
@@ -40,7 +41,7 @@ class ExampleRows(NamedTuple):
 def folds(model: FederatedModel, cv: Any, rows: ExampleRows) -> list[Fold]:
     """The folds of `cv` as in scikit-learn with the sites as groups; None leaves one site out at a time, or takes 5 folds where
     there is one site only. Folds on whose rows there is no weight are left out."""
-    X, y, codes, sample_weight = rows
+    X, y, codes, sample_weight, _ = rows
     if cv is None and len(np.unique(codes)) > 1:
         cv = LeaveOneGroupOut()
     classifier = is_classifier(model)
@@ -102,6 +103,9 @@ class CrossValidated(FederatedModel):
     def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
         """The score of weights and intercepts on the rows that a fold tests."""
 
+    def _problem_of(self, rows: ExampleRows) -> FittingProblem:
+        return self._fitting_problem(rows.X, rows.y, rows.codes, rows.weights)
+
     def _scores(
         self, problem: FittingProblem, rows: ExampleRows, paths: Sequence[Sequence[Any] | np.ndarray], weighted: bool
     ) -> np.ndarray:
@@ -114,7 +118,7 @@ class CrossValidated(FederatedModel):
         scores = np.empty((len(paths), len(paths[0]), len(splits)))
         with ProgressBar(self._name, scores.size) as bar:
             for number, (fold, train, test) in enumerate(splits):
-                part, total, missed = self._fitting_problem(*rows.take(train)), float(rows.weights[train].sum()), 0
+                part, total, missed = self._problem_of(rows.take(train)), float(rows.weights[train].sum()), 0
                 for p, path in enumerate(paths):
                     start = part.start()
                     for i, candidate in enumerate(path):

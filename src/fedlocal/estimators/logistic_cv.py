@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.metrics import get_scorer
+from sklearn.utils.validation import _check_sample_weight
 
 from fedlocal.core import Regularizer
 from fedlocal.estimators.base import parameters
@@ -52,8 +53,9 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
             raise self._error(f"penalty must {wanted}, got {self.penalty!r}")
         sites, sample_weight = self._in_row_order(X, y, sites, sample_weight)
         X, labels, each = self._validated(X, y, sample_weight)
-        rows = ExampleRows(X, labels, *self._sites_and_weights(X, sites, each))
-        problem, total = self._fitting_problem(*rows), float(rows.weights.sum())
+        counts = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        rows = ExampleRows(X, labels, *self._sites_and_weights(X, sites, each), counts)
+        problem, total = self._problem_of(rows), float(rows.weights.sum())
         self.Cs_ = self._candidates(problem, total)
         self.scores_ = self._scores(problem, rows, [self.Cs_], sample_weight is not None)[0]
         self.C_ = float(self.Cs_[np.argmax(self.scores_.mean(axis=1))])
@@ -77,7 +79,7 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
         fitted.coef_, fitted.intercept_ = model[0].T, model[1]
         fitted.classes_, fitted.n_features_in_ = self.classes_, test.X.shape[1]
         scorer = get_scorer("accuracy" if self.scoring is None else self.scoring)
-        weights = {"sample_weight": test.weights} if weighted else {}
+        weights = {"sample_weight": test.counts} if weighted else {}
         try:
             score = float(scorer(fitted, test.X, self.classes_[test.y], **weights))
         except ValueError as error:

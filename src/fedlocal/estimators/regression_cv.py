@@ -29,8 +29,9 @@ class FederatedRegressorCV(FederatedRegressor, CrossValidated):
         """Choose alpha, then fit to all examples; arguments as in `FederatedLasso.fit`."""
         sites, sample_weight = self._in_row_order(X, y, sites, sample_weight)
         X, y = self._validated(X, y)
-        rows = ExampleRows(X, y, *self._sites_and_weights(X, sites, sample_weight))
-        problem, ratios = self._fitting_problem(*rows), self._ratios()
+        codes, weights = self._sites_and_weights(X, sites, sample_weight)
+        rows = ExampleRows(X, y, codes, weights, counts=weights)
+        problem, ratios = self._problem_of(rows), self._ratios()
         norm = problem.zero_strength(elastic_net(1.0, 0.0, self.positive))
         # with a share of zero no alpha makes all weights zero: the path is that of a small share
         tops = [norm / max(ratio, SMALLEST_SHARE) for ratio in ratios]
@@ -53,7 +54,7 @@ class FederatedRegressorCV(FederatedRegressor, CrossValidated):
 
     def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
         residuals = np.asarray(test.X @ model[0][:, 0]) + model[1] - test.y
-        return np.average(residuals**2, weights=test.weights)
+        return np.average(residuals**2, weights=test.counts)
 
 
 @parameters
