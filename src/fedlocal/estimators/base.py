@@ -192,10 +192,11 @@ class FederatedModel(BaseEstimator, ABC):
         return problem.start(np.reshape(coef, (outputs, -1)).T, np.atleast_1d(self.intercept_))  # pyright: ignore
 
     def _why_not_converged(self, problem: FittingProblem, fit: FitResult) -> str:
-        found, allowed, gap = fit.certificate, problem.rule.allowed(fit.certificate), fit.certificate.duality_gap
-        is_at = f"a KKT residual of {found.kkt_residual:.3g}" if gap is None else f"a duality gap of {gap:.3g}"
+        found, rule = fit.certificate, problem.rule
+        kind = "relative KKT residual" if found.relative_residual is not None else "KKT residual"
+        is_at = f"a {kind if found.duality_gap is None else 'duality gap'} of {rule.left(found):.3g}"
         more = "max_iter" if self.method == NEWTON or self.finish else "local_rounds, or finish=True"
-        stopped = f"stopped after {fit.iterations} iterations at {is_at}, {allowed:.3g} asked for (tol={self.tol:g})"
+        stopped = f"stopped after {fit.iterations} iterations at {is_at}, {rule.allowed(found):.3g} asked for (tol={self.tol:g})"
         return f"{stopped}; try more {more}, a larger tol, or standardize=True"
 
     def _error(self, sentence: str) -> ValueError:

@@ -136,7 +136,7 @@ class FederatedLasso(PenalizedRegressor):
         client_step_size, server_step_size: of a local method; None: the largest that its theorems allow, and 1.
         finish: True if "prox_newton" goes on where the local method ended, until tol is reached.
         tol: the fit stops at a duality gap of tol times the objective (at least a thousandth of the loss without weights counts);
-            where there is no gap, at a KKT residual of tol times the size of the gradient without weights.
+            where there is no gap, at a relative KKT residual of tol, whatever the units of the columns.
             ConvergenceWarning says that it did not get there; 100 tol will do where float64 has no more digits.
         max_iter: most iterations of "prox_newton".
         warm_start: begin where the last fit ended.
