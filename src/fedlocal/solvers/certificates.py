@@ -24,6 +24,7 @@ from fedlocal.losses.score_loss import array_namespace
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import ExampleMean, SmoothPart, client_weights, point, smooth_part_of
 from fedlocal.solvers.intercept import InterceptSlope, best_intercept
+from fedlocal.solvers.units import check_units
 from fedlocal.util import checks, html
 from fedlocal.util.placement import on_device
 
@@ -100,6 +101,8 @@ def certify(
         x64 = point("certificate", "x", problem, x)
         smooth = smooth_part_of(problem, p, federated)
         objective, residual, violation = map(float, _optimality(smooth, psi, x64))
+        if not np.isfinite(objective) or not np.isfinite(residual):
+            check_units("certificate", problem)
         gap, reason = _gap_or_reason(smooth, psi, x64, objective)
     return Certificate(objective, residual, violation, gap, reason)
 
