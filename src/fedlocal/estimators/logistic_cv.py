@@ -9,7 +9,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 from fedlocal.core import Regularizer
 from fedlocal.estimators.base import parameters
-from fedlocal.estimators.cross_validation import CrossValidated, ExampleRows, given, strengths
+from fedlocal.estimators.cross_validation import CrossValidated, ExampleRows, chosen_place, given, strengths
 from fedlocal.estimators.logistic import FederatedLogisticRegression, PenalizedClassifier, Penalty
 from fedlocal.regularizers import L1, GroupL1
 from fedlocal.solvers.newton.fitting import FittingProblem, Start
@@ -26,6 +26,8 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
             penalty="l2" (or l1_ratio=0), which leaves no weight at zero, from 1e-4 to 1e4.
         eps: the smallest of these Cs over the largest, above 0 and at most 1; not used with penalty="l2".
         cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
+        choose: "best": the best mean score over the folds; "1se": the smallest C whose score is at most a standard error over the
+            folds worse, which gives a sparser model.
         scoring: as in scikit-learn; None is accuracy.
         l1_ratio: from 0 to 1; for "elasticnet" only.
         groups, class_weight: as in `FederatedLogisticRegression`.
@@ -33,7 +35,7 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
         client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
 
     Attributes, beside those of `FederatedLogisticRegression`: `C_`, which has the best score, averaged over the folds;
-    `Cs_` from small to large; `scores_` (Cs, folds).
+    `Cs_` from small to large; `scores_` (Cs, folds); `communication_`, `communication_by_fit_` as in `FederatedLassoCV`.
 
     >>> rng = np.random.default_rng(0)
     >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
@@ -57,9 +59,10 @@ class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
         rows = ExampleRows(X, labels, *self._sites_and_weights(X, sites, each), counts)
         problem, total = self._problem_of(rows), float(rows.weights.sum())
         self.Cs_ = self._candidates(problem, total)
-        self.scores_ = self._scores(problem, rows, [self.Cs_], sample_weight is not None)[0]
-        self.C_ = float(self.Cs_[np.argmax(self.scores_.mean(axis=1))])
-        return self._fit(problem, self._psi(problem, self.C_, total))
+        scores, spent = self._scores(problem, rows, [self.Cs_], sample_weight is not None)
+        self.scores_, self.C_ = scores[0], float(self.Cs_[chosen_place(self._name, scores, self.choose)[1]])
+        self._fit(problem, self._psi(problem, self.C_, total))
+        return self._count([*spent, ("all rows", self.C_, self.communication_)], ["C"])
 
     def _candidates(self, problem: FittingProblem, total: float) -> np.ndarray:
         """Values of C, from small to large."""

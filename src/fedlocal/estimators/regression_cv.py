@@ -6,7 +6,7 @@ import numpy as np
 
 from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import parameters
-from fedlocal.estimators.cross_validation import CrossValidated, ExampleRows, strengths
+from fedlocal.estimators.cross_validation import CrossValidated, ExampleRows, chosen_place, strengths
 from fedlocal.estimators.linear import FederatedRegressor, elastic_net
 from fedlocal.solvers.newton.fitting import FittingProblem, Start
 from fedlocal.util import checks
@@ -37,12 +37,13 @@ class FederatedRegressorCV(FederatedRegressor, CrossValidated):
         tops = [norm / max(ratio, SMALLEST_SHARE) for ratio in ratios]
         alphas = np.array([strengths(self._name, "alphas", self.alphas, top, self.eps) for top in tops])
         paths = [[(alpha, ratio) for alpha in path] for path, ratio in zip(alphas, ratios, strict=True)]
-        errors = self._scores(problem, rows, paths, sample_weight is not None)
-        path, place = np.unravel_index(np.argmin(errors.mean(axis=-1)), errors.shape[:2])
-        self.mse_path_ = errors if len(ratios) > 1 else errors[0]
+        scores, spent = self._scores(problem, rows, paths, sample_weight is not None)
+        path, place = chosen_place(self._name, scores, self.choose)
+        self.mse_path_ = -scores if len(ratios) > 1 else -scores[0]
         self.alphas_ = alphas if len(ratios) > 1 and not np.ndim(self.alphas) else alphas[0]
         self._keep_candidate(*map(float, paths[path][place]))
-        return self._fit(problem, self._psi(problem, paths[path][place], 1.0))
+        self._fit(problem, self._psi(problem, paths[path][place], 1.0))
+        return self._count([*spent, ("all rows", *paths[path][place], self.communication_)], ["alpha", "l1_ratio"])
 
     def _keep_candidate(self, alpha: float, ratio: float) -> None:
         """Set the attributes that say what was chosen."""
@@ -54,7 +55,7 @@ class FederatedRegressorCV(FederatedRegressor, CrossValidated):
 
     def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
         residuals = np.asarray(test.X @ model[0][:, 0]) + model[1] - test.y
-        return np.average(residuals**2, weights=test.counts)
+        return -np.average(residuals**2, weights=test.counts)
 
 
 @parameters
@@ -65,11 +66,14 @@ class FederatedLassoCV(FederatedRegressorCV):
         alphas: numbers to choose from, or how many of them: from the one at which all weights are zero down to eps times it.
         eps: the smallest of these alphas over the largest, above 0 and at most 1.
         cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
+        choose: "best": the least mean error over the folds; "1se": the largest alpha whose error is at most a standard error
+            over the folds larger, which gives a sparser model.
         positive, loss, fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
         client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
 
     Attributes, beside those of `FederatedLasso`: `alpha_`, which has the least mean squared error, averaged over the
-    folds; `alphas_` from large to small; `mse_path_` (alphas, folds).
+    folds; `alphas_` from large to small; `mse_path_` (alphas, folds). `communication_` counts all fits, and
+    `communication_by_fit_` is a DataFrame of each of them.
 
     >>> rng = np.random.default_rng(0)
     >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
@@ -87,7 +91,7 @@ class FederatedElasticNetCV(FederatedRegressorCV):
         l1_ratio: share of the l1 norm in the penalty, from 0 (ridge regression) to 1, or several to choose from.
         alphas: numbers to choose from, or how many of them: from the one at which all weights are zero down to eps times it. A
             share below a thousandth has the alphas of a thousandth, since with a share of zero no alpha makes all weights zero.
-        eps, cv: as in `FederatedLassoCV`.
+        eps, cv, choose: as in `FederatedLassoCV`.
         positive, loss, fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
         client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
 
