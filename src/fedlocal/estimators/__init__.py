@@ -4,6 +4,7 @@ from fedlocal.estimators.linear import FederatedElasticNet, FederatedLasso, Fede
 from fedlocal.estimators.logistic import FederatedLogisticRegression
 from fedlocal.estimators.logistic_cv import FederatedLogisticRegressionCV
 from fedlocal.estimators.matrix import FederatedMatrixRegression
+from fedlocal.estimators.quantile import FederatedQuantileRegression
 from fedlocal.estimators.regression_cv import FederatedElasticNetCV, FederatedLassoCV
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "FederatedLogisticRegression",
     "FederatedLogisticRegressionCV",
     "FederatedMatrixRegression",
+    "FederatedQuantileRegression",
 ]
 
 

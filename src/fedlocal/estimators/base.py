@@ -3,7 +3,7 @@
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 import pandas as pd
@@ -58,6 +58,8 @@ class FederatedModel(BaseEstimator, ABC):
     max_iter: int = 100  # Newton iterations
     warm_start: bool = False  # from the last fit
 
+    _problem_class: ClassVar[type[FittingProblem]] = FittingProblem
+
     @abstractmethod
     def _targets_and_loss(self, y: np.ndarray) -> tuple[np.ndarray, ScoreLoss]:
         """Validated y in the form that the loss takes, and the loss."""
@@ -83,7 +85,7 @@ class FederatedModel(BaseEstimator, ABC):
         units = np.maximum(sample_weight / sample_weight.mean(), TINY) if self.standardize else None
         try:
             intercept = bool(self.fit_intercept)
-            return FittingProblem.of(
+            return self._problem_class.of(
                 X, targets, share, sites, loss, intercept=intercept, unit_weights=units, tol=self.tol
             )
         except UnitError as error:

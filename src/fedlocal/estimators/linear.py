@@ -16,10 +16,8 @@ from fedlocal.util import checks
 
 
 @parameters
-class FederatedRegressor(RegressorMixin, FederatedModel):
+class LinearRegressor(RegressorMixin, FederatedModel):
     """Regression with one target."""
-
-    loss: Any = "half_squares"
 
     def predict(self, X: Any) -> np.ndarray:
         """(n,) predictions."""
@@ -34,11 +32,18 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
             raise self._error(f"y must be zero or have values {sizes}")
         return X, y
 
-    def _targets_and_loss(self, y: np.ndarray) -> tuple[np.ndarray, ScoreLoss]:
-        return y, regression_loss(self._name, self.loss)
-
     def _keep(self, x: np.ndarray, b: np.ndarray) -> None:
         self.coef_, self.intercept_ = x[:, 0], float(b[0])
+
+
+@parameters
+class FederatedRegressor(LinearRegressor):
+    """Regression with one target and a smooth loss."""
+
+    loss: Any = "half_squares"
+
+    def _targets_and_loss(self, y: np.ndarray) -> tuple[np.ndarray, ScoreLoss]:
+        return y, regression_loss(self._name, self.loss)
 
 
 @parameters

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from fedlocal.losses.huber import HuberLoss
 from fedlocal.losses.logistic import LogisticLoss
+from fedlocal.losses.quantile import SmoothedQuantileLoss
 from fedlocal.losses.score_loss import ScoreLoss, UnivariateLoss
 from fedlocal.losses.softmax import SoftmaxLoss
 from fedlocal.losses.squares import SquaredLoss
@@ -26,6 +27,7 @@ __all__ = [
     "HuberLoss",
     "LogisticLoss",
     "ScoreLoss",
+    "SmoothedQuantileLoss",
     "SoftmaxLoss",
     "SquaredLoss",
     "UnivariateLoss",

@@ -8,13 +8,23 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from fedlocal.losses import LOSSES, HuberLoss, LogisticLoss, SoftmaxLoss, SquaredLoss, UnivariateLoss, regression_loss
+from fedlocal.losses import (
+    LOSSES,
+    HuberLoss,
+    LogisticLoss,
+    SmoothedQuantileLoss,
+    SoftmaxLoss,
+    SquaredLoss,
+    UnivariateLoss,
+    regression_loss,
+)
 
 ALL = {
     "squares": SquaredLoss(),
     "half_squares": SquaredLoss(0.5),
     "huber": HuberLoss(),
     "huber of another size": HuberLoss(0.4),
+    "smoothed quantile": SmoothedQuantileLoss(0.2, 0.5),
     "logistic": LogisticLoss(),
     "softmax": SoftmaxLoss(4),
 }
