@@ -18,11 +18,12 @@ from fedlocal.util import checks
 
 @parameters
 class FederatedQuantileRegression(LinearRegressor):
-    r"""Quantile regression over sites: min over x, b of sum_i w_i max((1 - q) r_i, -q r_i) + alpha ||x||_1, r_i = a_i'x + b - y_i.
+    r"""Quantile regression over sites: min over x, b of
+        sum_i w_i max((1 - q) r_i, -q r_i) + alpha ||x||_1,   r_i = a_i'x + b - y_i.
 
-    That is scikit-learn's `QuantileRegressor` of the pooled data. Attributes are those of `FederatedLasso`; with alpha = 0 there is
-    no duality gap, and `certificate_.relative_residual` also counts how far the multipliers are from slopes of the losses. Where
-    several models are optimal, it is one of them.
+    That is scikit-learn's `QuantileRegressor` of the pooled data. Attributes are those of `FederatedLasso`; with alpha = 0
+    there is no duality gap, and `certificate_.relative_residual` also counts how far the multipliers are from slopes of the
+    losses. Where several models are optimal, it is one of them.
 
     Args:
         quantile: q, above 0 and below 1; a half is the median.
