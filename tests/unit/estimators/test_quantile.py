@@ -74,6 +74,15 @@ def test_more_columns_than_rows():
     assert ours.certificate_.objective == pytest.approx(wanted, rel=1e-9)
 
 
+def test_targets_that_are_far_off():
+    y = np.where(np.arange(90) < 3, 1e6, Y)
+    theirs, ours = (
+        program(0.5, 0.02, X, y),
+        E.FederatedQuantileRegression(0.5, alpha=0.02, tol=1e-13).fit(X, y, sites=SITES),
+    )
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=0, atol=1e-6)
+
+
 def test_units_of_columns_and_targets_do_not_matter():
     truth = E.FederatedQuantileRegression(0.3, alpha=0.0).fit(X, Y, sites=SITES).coef_
     scales = np.array([1e6, 1.0, 1e-5, 1.0, 1.0])

@@ -15,7 +15,7 @@ from fedlocal.solvers.newton.penalties import Penalty, penalty_of
 from fedlocal.solvers.newton.stopping import Callback, FitResult, PenalizedSums, Start, StoppingRule
 
 NARROWER, WIDER = 4.0, 2.0  # what a width is divided by, and multiplied by
-NARROWEST = 1e-3  # the least width over the first
+NARROWEST = 1e-8  # the least width over the first
 STAGE_TOL = 1e-12  # of the smooth problems
 STAGE_ITERATIONS = 30
 
