@@ -100,7 +100,8 @@ class FederatedData(eqx.Module):
     def __init__(
         self, arrays: Sequence[Any], starts: Any, sizes: Any, truth: Any = None, rounding: Rounding | None = None
     ):
-        self.arrays = tuple(_device_array(i, a) for i, a in enumerate(arrays))
+        with np.errstate(over="ignore"):  # what overflows is told below
+            self.arrays = tuple(_device_array(i, a) for i, a in enumerate(arrays))
         self.rounding = Rounding.of(arrays, self.arrays) if rounding is None else rounding
         rows = {a.shape[0] for a in self.arrays}
         if len(rows) != 1:
@@ -109,7 +110,7 @@ class FederatedData(eqx.Module):
         for i, a in enumerate(self.arrays):
             values = a.values if isinstance(a, SparseMatrix) else a
             if jnp.issubdtype(values.dtype, jnp.floating) and not np.isfinite(values).all():  # compiles nothing
-                raise ValueError(f"FederatedData: array {i} holds nan or inf; remove or impute those rows first")
+                raise ValueError(f"FederatedData: array {i} {_why_not_finite(arrays[i], a)}")
         self.truth = truth
         starts, sizes, count = np.asarray(starts, np.int32), np.asarray(sizes, np.int32), rows.pop()
         empty = np.flatnonzero(sizes < 1)
@@ -262,6 +263,20 @@ def _device_array(i: int, a: Any) -> Any:
     if array.ndim == 0:
         raise ValueError("FederatedData: arrays need one row per example, got a single number")
     return array
+
+
+def _why_not_finite(given: Any, kept: Any) -> str:
+    """Why an array on the device has values that are no numbers, and what would help."""
+    values = given.data if scipy.sparse.issparse(given) else np.asarray(given)
+    if isinstance(given, SparseMatrix) or not np.isfinite(values).all():
+        return "holds nan or inf; remove or impute those rows first"
+    if isinstance(kept, SparseMatrix):
+        columns = np.asarray(kept.columns)[~np.isfinite(kept.values)]
+    else:
+        columns = np.argwhere(~np.isfinite(kept))[0, 1:]
+    where = f" in column {int(columns[0])} (counted from 0)" if len(columns) else ""
+    wide = 'jax.config.update("jax_enable_x64", True)'
+    return f"has values{where} that {kept.dtype} cannot hold; change their unit, or use {wide}"
 
 
 def _stack(column: Sequence[Any]) -> Any:

@@ -40,13 +40,15 @@ class Moments(NamedTuple):
     [[0.0], [0.0]]
     """
 
-    present: np.ndarray  # (d,) number of values that are not missing
+    present: np.ndarray  # (d,) number of values that are not missing, or the sum of their weights
     mean: np.ndarray  # (d,) of these; 0 where there are none
-    squares: np.ndarray  # (d,) sum of (value - mean)^2
+    squares: np.ndarray  # (d,) sum of (value - mean)^2, each times its weight
 
     @classmethod
-    def of(cls, features: Any, at_least: int = 5) -> "Moments":
+    def of(cls, features: Any, at_least: int = 5, weights: Any = None) -> "Moments":
         """The moments of one site's features (n, d): an array in which nan is a missing value, or a sparse matrix without nan.
+
+        `weights` (n,), all above zero, count a row as so many rows; None counts each once.
 
         Few rows could be worked out from their moments: a site with fewer than `at_least` rows is refused, and a column in
         which it has fewer values than that is given as if it had none. That is a small guard and not anonymity: the mean
@@ -58,10 +60,14 @@ class Moments(NamedTuple):
             wanted = f"at least {at_least} rows, so that they do not tell on single ones, got {matrix.shape[0]}"
             instead = "leave out this site, or lower at_least if its rows are not secret"
             raise ValueError(f"Moments.of: features must have {wanted}; {instead}")
+        each = np.ones(matrix.shape[0]) if weights is None else np.asarray(weights, np.float64)
+        if each.shape != matrix.shape[:1] or not (each > 0).all():
+            got = f"shape {each.shape}, the smallest {np.min(each, initial=np.inf):g}"
+            raise ValueError(f"Moments.of: weights must be {matrix.shape[0]} numbers above zero, got {got}")
         with np.errstate(over="ignore", invalid="ignore"):
-            moments = _of_sparse(matrix) if scipy.sparse.issparse(matrix) else _of_dense(matrix)
+            count, moments = (_of_sparse if scipy.sparse.issparse(matrix) else _of_dense)(matrix, each)
         _refuse("Moments.of", ~np.isfinite(moments.squares), "large")
-        enough = moments.present >= at_least
+        enough = count >= at_least
         return cls(*(np.where(enough, field, 0.0) for field in moments))
 
     def merge(self, other: "Moments") -> "Moments":
@@ -70,7 +76,7 @@ class Moments(NamedTuple):
             got = f"{self.present.size} and {other.present.size} of them"
             raise ValueError(f"Moments.merge: all sites must have the same columns, got {got}")
         present = self.present + other.present
-        share = other.present / np.maximum(present, 1)
+        share = other.present / _or_one(present)
         apart, both = other.mean - self.mean, (self.present > 0) & (other.present > 0)
         with np.errstate(over="ignore", invalid="ignore"):
             squares = self.squares + other.squares + np.where(both, apart, 0) ** 2 * self.present * share
@@ -87,7 +93,7 @@ class Moments(NamedTuple):
 
     def scaling(self) -> "Scaling":
         """What brings each column to mean zero and variance one (of n, not n - 1); constant columns get only the mean zero."""
-        deviation = np.sqrt(self.squares / np.maximum(self.present, 1))
+        deviation = np.sqrt(self.squares / _or_one(self.present))
         constant = deviation <= ROUNDING * np.abs(self.mean)
         _refuse("Moments.scaling", ~constant & (deviation < SMALLEST), "small")
         return Scaling(np.where(self.present > 0, self.mean, np.nan), np.where(constant, 1.0, deviation))
@@ -141,29 +147,39 @@ def _matrix(owner: str, features: Any) -> Any:
     return matrix
 
 
-def _of_dense(matrix: np.ndarray) -> Moments:
-    known = ~np.isnan(matrix)
-    present = known.sum(axis=0).astype(np.float64)
+def _of_dense(matrix: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, Moments]:
+    """The number of values of each column that are not missing, and their moments."""
+    known, each = ~np.isnan(matrix), np.broadcast_to(weights[:, None], matrix.shape)
+    present = np.sum(each, axis=0, where=known)
     mean = np.zeros(matrix.shape[1])
     for _ in range(2):  # the second time adds what rounding left
-        mean = mean + np.sum(matrix - mean, axis=0, where=known) / np.maximum(present, 1)
+        mean = mean + np.sum(each * (matrix - mean), axis=0, where=known) / _or_one(present)
     apart = matrix - mean
     furthest = np.max(np.abs(apart), axis=0, where=known, initial=0.0)
-    squares = np.sum(apart**2, axis=0, where=known)
-    return Moments(present, mean, _not_zero(squares, furthest > ROUNDING * np.abs(mean)))
+    squares = np.sum(each * apart**2, axis=0, where=known)
+    return known.sum(axis=0), Moments(present, mean, _not_zero(squares, furthest > ROUNDING * np.abs(mean)))
 
 
-def _of_sparse(matrix: Any) -> Moments:
+def _of_sparse(matrix: Any, weights: np.ndarray) -> tuple[np.ndarray, Moments]:
+    """As `_of_dense`."""
     (rows, width), columns, values = matrix.shape, matrix.indices, matrix.data
-    zeros = rows - np.bincount(columns, minlength=width)
+    each, total = np.repeat(weights, np.diff(matrix.indptr)), weights.sum()
+    has_zeros = np.bincount(columns, minlength=width) < rows
+    zeros = np.where(has_zeros, total - np.bincount(columns, each, width), 0.0)
     mean = np.zeros(width)
     for _ in range(2):
-        mean = mean + (np.bincount(columns, values - mean[columns], width) - zeros * mean) / rows
+        mean = mean + (np.bincount(columns, each * (values - mean[columns]), width) - zeros * mean) / total
     apart = values - mean[columns]
-    squares = np.bincount(columns, apart**2, width) + zeros * mean**2
-    furthest = np.where(zeros > 0, np.abs(mean), 0.0)
+    squares = np.bincount(columns, each * apart**2, width) + zeros * mean**2
+    furthest = np.where(has_zeros, np.abs(mean), 0.0)
     np.maximum.at(furthest, columns, np.abs(apart))
-    return Moments(np.full(width, float(rows)), mean, _not_zero(squares, furthest > ROUNDING * np.abs(mean)))
+    moments = Moments(np.full(width, total), mean, _not_zero(squares, furthest > ROUNDING * np.abs(mean)))
+    return np.full(width, rows), moments
+
+
+def _or_one(present: np.ndarray) -> np.ndarray:
+    """What to divide by: one where there is nothing."""
+    return np.where(present > 0, present, 1.0)
 
 
 def _not_zero(squares: np.ndarray, differ: np.ndarray) -> np.ndarray:

@@ -1,9 +1,11 @@
 """scikit-learn estimators whose examples belong to sites."""
 
-from fedlocal.estimators.cross_validation import FederatedElasticNetCV, FederatedLassoCV, FederatedLogisticRegressionCV
 from fedlocal.estimators.linear import FederatedElasticNet, FederatedLasso, FederatedLinearRegression
 from fedlocal.estimators.logistic import FederatedLogisticRegression
+from fedlocal.estimators.logistic_cv import FederatedLogisticRegressionCV
 from fedlocal.estimators.matrix import FederatedMatrixRegression
+from fedlocal.estimators.quantile import FederatedQuantileRegression
+from fedlocal.estimators.regression_cv import FederatedElasticNetCV, FederatedLassoCV
 
 __all__ = [
     "FederatedElasticNet",
@@ -14,6 +16,7 @@ __all__ = [
     "FederatedLogisticRegression",
     "FederatedLogisticRegressionCV",
     "FederatedMatrixRegression",
+    "FederatedQuantileRegression",
 ]
 
 

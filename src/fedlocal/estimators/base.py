@@ -3,7 +3,7 @@
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fedlocal.core import Regularizer, Separable
 from fedlocal.core.types import WEIGHTS, WeightsName
 from fedlocal.data.moments import UnitError
+from fedlocal.estimators.tables import check_names, in_row_order
 from fedlocal.losses import ScoreLoss
 from fedlocal.methods.table import method_row
 from fedlocal.solvers.certificates import Certificate
@@ -26,6 +27,7 @@ from fedlocal.util import checks
 from fedlocal.util.progress import ProgressBar
 
 HISTORY = ["round", "phase", "objective", "kkt_residual", "duality_gap", "nonzeros", "sent"]
+TINY = float(np.finfo(np.float64).tiny)
 NOT_FINITE = (
     "the classes are separable by a direction of the weights, so without a penalty no finite weights are optimal: those returned "
     "only separate well enough for tol={:g}; use a penalty, such as penalty='l2'"
@@ -56,6 +58,8 @@ class FederatedModel(BaseEstimator, ABC):
     max_iter: int = 100  # Newton iterations
     warm_start: bool = False  # from the last fit
 
+    _problem_class: ClassVar[type[FittingProblem]] = FittingProblem
+
     @abstractmethod
     def _targets_and_loss(self, y: np.ndarray) -> tuple[np.ndarray, ScoreLoss]:
         """Validated y in the form that the loss takes, and the loss."""
@@ -78,9 +82,12 @@ class FederatedModel(BaseEstimator, ABC):
         if self.weights == "uniform":
             own = np.bincount(sites, sample_weight)
             share = sample_weight / own[sites] / len(own)
-        options = {"intercept": bool(self.fit_intercept), "standardize": bool(self.standardize)}
+        units = np.maximum(sample_weight / sample_weight.mean(), TINY) if self.standardize else None
         try:
-            return FittingProblem.of(X, targets, share, sites, loss, **options, tol=self.tol)
+            intercept = bool(self.fit_intercept)
+            return self._problem_class.of(
+                X, targets, share, sites, loss, intercept=intercept, unit_weights=units, tol=self.tol
+            )
         except UnitError as error:
             names = getattr(self, "feature_names_in_", None)
             name = None if names is None else str(names[error.column])
@@ -112,6 +119,7 @@ class FederatedModel(BaseEstimator, ABC):
 
     def _examples(self, X: Any, y: Any, y_numeric: bool = False) -> tuple[Any, Any]:
         """X and y, checked; sparse features have sorted columns, none of them twice, and the user's matrix stays as it is."""
+        check_names(self._name, X)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=y_numeric)
         if scipy.sparse.issparse(X) and not X.has_canonical_format:
             X = X.copy()
@@ -121,7 +129,14 @@ class FederatedModel(BaseEstimator, ABC):
     def _features(self, X: Any) -> Any:
         """The features of examples to predict, checked."""
         check_is_fitted(self)
+        check_names(self._name, X)
         return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+
+    def _in_row_order(self, X: Any, y: Any, sites: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Sites and weights of the examples as they are given, in the order of the rows."""
+        each = {"sites": sites, "sample_weight": sample_weight}
+        ordered = [in_row_order(self._name, name, given, X, y) for name, given in each.items()]
+        return ordered[0], ordered[1]
 
     def _sites_and_weights(self, X: Any, sites: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         """The number of each example's site, and one weight per example; sets `sites_`."""
@@ -179,10 +194,11 @@ class FederatedModel(BaseEstimator, ABC):
         return problem.start(np.reshape(coef, (outputs, -1)).T, np.atleast_1d(self.intercept_))  # pyright: ignore
 
     def _why_not_converged(self, problem: FittingProblem, fit: FitResult) -> str:
-        found, allowed, gap = fit.certificate, problem.rule.allowed(fit.certificate), fit.certificate.duality_gap
-        is_at = f"a KKT residual of {found.kkt_residual:.3g}" if gap is None else f"a duality gap of {gap:.3g}"
+        found, rule = fit.certificate, problem.rule
+        kind = "relative KKT residual" if found.relative_residual is not None else "KKT residual"
+        is_at = f"a {kind if found.duality_gap is None else 'duality gap'} of {rule.left(found):.3g}"
         more = "max_iter" if self.method == NEWTON or self.finish else "local_rounds, or finish=True"
-        stopped = f"stopped after {fit.iterations} iterations at {is_at}, {allowed:.3g} asked for (tol={self.tol:g})"
+        stopped = f"stopped after {fit.iterations} iterations at {is_at}, {rule.allowed(found):.3g} asked for (tol={self.tol:g})"
         return f"{stopped}; try more {more}, a larger tol, or standardize=True"
 
     def _error(self, sentence: str) -> ValueError:

@@ -2,23 +2,26 @@
 
 import warnings
 from abc import abstractmethod
-from dataclasses import field
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, fields
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
+import pandas as pd
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import get_scorer
 from sklearn.model_selection import LeaveOneGroupOut, check_cv
 
 from fedlocal.core import Regularizer, Separable
 from fedlocal.estimators.base import FederatedModel, parameters
-from fedlocal.estimators.linear import FederatedRegressor, elastic_net
-from fedlocal.estimators.logistic import FederatedLogisticRegression, PenalizedClassifier, Penalty
-from fedlocal.regularizers import L1, GroupL1
 from fedlocal.solvers.newton.fitting import FittingProblem, Start
+from fedlocal.solvers.newton.local_method import FitOptions
+from fedlocal.solvers.newton.stopping import FitResult
+from fedlocal.solvers.newton.weighted_sums import Communication
 from fedlocal.util import checks
 from fedlocal.util.progress import ProgressBar
+
+Choice = Literal["best", "1se"]
 
 
 class Fold(NamedTuple):
@@ -30,12 +33,13 @@ class Fold(NamedTuple):
 
 
 class ExampleRows(NamedTuple):
-    """Examples, as `FederatedModel._fitting_problem` takes them."""
+    """Examples with their sites and weights."""
 
     X: Any  # (n, d)
     y: np.ndarray  # (n,) targets, or numbers of the classes
     codes: np.ndarray  # (n,) numbers of the sites
-    weights: np.ndarray  # (n,)
+    weights: np.ndarray  # (n,) in the objective
+    counts: np.ndarray  # (n,) weights in scores, without those of the classes
 
     def take(self, some: Any) -> "ExampleRows":
         return ExampleRows(*(column[some] for column in self))
@@ -44,7 +48,7 @@ class ExampleRows(NamedTuple):
 def folds(model: FederatedModel, cv: Any, rows: ExampleRows) -> list[Fold]:
     """The folds of `cv` as in scikit-learn with the sites as groups; None leaves one site out at a time, or takes 5 folds where
     there is one site only. Folds on whose rows there is no weight are left out."""
-    X, y, codes, sample_weight = rows
+    X, y, codes, sample_weight, _ = rows
     if cv is None and len(np.unique(codes)) > 1:
         cv = LeaveOneGroupOut()
     classifier = is_classifier(model)
@@ -91,185 +95,86 @@ def strengths(owner: str, name: str, wanted: Any, largest: float, eps: float) ->
     return np.geomspace(largest, smallest, count)
 
 
+def chosen_place(owner: str, scores: np.ndarray, choose: str) -> tuple[int, int]:
+    """The path and the place on it that scores (paths, candidates, folds) choose, candidates from the strongest penalty on.
+
+    "best": the best mean over the folds. "1se": on the path of the best, the strongest penalty whose mean is at most a standard
+    error of the best one's mean over the folds below it (Breiman, Friedman, Olshen and Stone 1984; lambda.1se in glmnet).
+    """
+    means, count = scores.mean(axis=-1), scores.shape[-1]
+    path, place = map(int, np.unravel_index(np.argmax(means), means.shape))
+    if choose == "best":
+        return path, place
+    if count < 2:
+        raise ValueError(
+            f"{owner}: choose='1se' needs the standard error of at least two folds, got {count}; try another cv"
+        )
+    error = scores[path, place].std(ddof=1) / np.sqrt(count)
+    return path, int(np.argmax(means[path] >= means[path, place] - error))
+
+
 @parameters
 class CrossValidated(FederatedModel):
     """A model whose strength (alpha or C) is chosen by cross-validation."""
 
     eps: float = 1e-3
     cv: Any = None
+    choose: Choice = "best"
 
     @abstractmethod
-    def _psi(self, problem: FittingProblem, strength: float, total: float, /) -> Regularizer | Separable:
-        """The penalty for a strength and a sum of the examples' weights."""
+    def _psi(self, problem: FittingProblem, candidate: Any, total: float, /) -> Regularizer | Separable:
+        """The penalty of a candidate, for a sum of the examples' weights."""
 
     @abstractmethod
     def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
-        """The score of weights and intercepts on the rows that a fold tests."""
+        """The score of weights and intercepts on the rows that a fold tests; the larger, the better."""
 
-    def _scores(self, problem: FittingProblem, rows: ExampleRows, each: np.ndarray, weighted: bool) -> tuple[Any, Any]:
-        """(strengths, folds) scores and (folds,) weights of folds; each fit starts where that of the strength before ended."""
-        options = self._options(self._psi(problem, each[0], float(rows.weights.sum())))
-        splits = folds(self, self.cv, rows)
-        scores, sizes = np.empty((len(each), len(splits))), np.ones(len(splits))
+    def _problem_of(self, rows: ExampleRows) -> FittingProblem:
+        return self._fitting_problem(rows.X, rows.y, rows.codes, rows.weights)
+
+    def _scores(
+        self, problem: FittingProblem, rows: ExampleRows, paths: Sequence[Sequence[Any] | np.ndarray], weighted: bool
+    ) -> tuple[np.ndarray, list[tuple[Any, ...]]]:
+        """(paths, candidates, folds) scores; and what each fit sent: its fold, its candidate, and the numbers."""
+        checks.choice(self._name, "choose", self.choose, get_args(Choice))
+        total, each = float(rows.weights.sum()), len(paths) * len(paths[0])
+        # all paths are checked, and their options are alike
+        options, *_ = [self._options(self._psi(problem, path[0], total)) for path in paths]
+        splits, spent = folds(self, self.cv, rows), []
+        scores = np.empty((len(paths), len(paths[0]), len(splits)))
         with ProgressBar(self._name, scores.size) as bar:
             for number, (fold, train, test) in enumerate(splits):
-                part, total, missed = self._fitting_problem(*rows.take(train)), float(rows.weights[train].sum()), 0
-                start = part.start()
-                for i, strength in enumerate(each):
-                    fit = part.fit(self._psi(part, strength, total), start, options, lambda *_: None)
-                    start, missed = (fit.x, fit.b), missed + (not fit.converged)
-                    scores[i, number] = self._score(part.in_units(fit), rows.take(test), weighted, fold)
-                    bar.advance_to(number * len(each) + i + 1, fold)
+                part, total, missed = self._problem_of(rows.take(train)), float(rows.weights[train].sum()), 0
+                before, sent = Communication(), part.sums.sent
+                for p, path in enumerate(paths):
+                    for i, (candidate, fit) in enumerate(self._path(part, path, total, options)):
+                        missed += not fit.converged
+                        scores[p, i, number] = self._score(part.in_units(fit), rows.take(test), weighted, fold)
+                        sent.exchange(fit.x.size + fit.b.size, 2)  # the model down; a score and its weight up
+                        spent.append((fold, *np.atleast_1d(candidate), sent.since(before)))
+                        before = sent.since(Communication())
+                        bar.advance_to(number * each + p * len(path) + i + 1, fold)
                 if missed:
-                    stopped = f"{missed} of {len(each)} fits of {fold} stopped before tol"
+                    stopped = f"{missed} of {each} fits of {fold} stopped before tol"
                     advice = "try more max_iter or a larger tol"
                     warnings.warn(f"{self._name}: {stopped}; {advice}", ConvergenceWarning, stacklevel=3)
-                sizes[number] = rows.weights[test].sum() if weighted else 1.0
-        return scores, sizes
+        return scores, spent
 
+    def _path(
+        self, part: FittingProblem, path: Sequence[Any] | np.ndarray, total: float, options: FitOptions
+    ) -> Iterator[tuple[Any, FitResult]]:
+        """The candidates of a path and their fits, each of which starts where the one before ended."""
+        start = part.start()
+        for candidate in path:
+            fit = part.fit(self._psi(part, candidate, total), start, options, lambda *_: None)
+            start = fit.x, fit.b
+            yield candidate, fit
 
-@parameters
-class FederatedRegressorCV(FederatedRegressor, CrossValidated):
-    """Regression with alpha chosen by cross-validation."""
-
-    alphas: Any = 100
-    positive: bool = False
-
-    def _ratio(self) -> float:
-        """The share of the l1 norm in the penalty."""
-        return 1.0
-
-    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
-        """Choose alpha, then fit to all examples; arguments as in `FederatedLasso.fit`."""
-        X, y = self._validated(X, y)
-        rows = ExampleRows(X, y, *self._sites_and_weights(X, sites, sample_weight))
-        problem = self._fitting_problem(*rows)
-        largest = problem.zero_strength(elastic_net(1.0, 0.0, self.positive)) / self._ratio()
-        self.alphas_ = strengths(self._name, "alphas", self.alphas, largest, self.eps)
-        self.mse_path_, sizes = self._scores(problem, rows, self.alphas_, sample_weight is not None)
-        self.alpha_ = float(self.alphas_[np.argmin(np.average(self.mse_path_, axis=1, weights=sizes))])
-        return self._fit(problem, self._psi(problem, self.alpha_, 1.0))
-
-    def _psi(self, problem: FittingProblem, strength: float, total: float, /) -> Regularizer | Separable:
-        alpha, ratio = float(strength), self._ratio()
-        return elastic_net(alpha * ratio, alpha * (1 - ratio), self.positive)
-
-    def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
-        residuals = np.asarray(test.X @ model[0][:, 0]) + model[1] - test.y
-        return np.average(residuals**2, weights=test.weights)
-
-
-@parameters
-class FederatedLassoCV(FederatedRegressorCV):
-    r"""`FederatedLasso` with alpha chosen by cross-validation, as in scikit-learn's `LassoCV`.
-
-    Args:
-        alphas: numbers to choose from, or how many of them: from the one at which all weights are zero down to eps times it.
-        eps: the smallest of these alphas over the largest, above 0 and at most 1.
-        cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
-        positive, loss, fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
-        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
-
-    Attributes, beside those of `FederatedLasso`: `alpha_`, which has the least mean squared error, averaged over the
-    folds; `alphas_` from large to small; `mse_path_` (alphas, folds).
-
-    >>> rng = np.random.default_rng(0)
-    >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
-    >>> model = FederatedLassoCV(alphas=10).fit(X, X[:, 0] + 0.1 * rng.normal(size=60), sites=sites)
-    >>> model.mse_path_.shape, round(float(model.coef_[0]), 1)
-    ((10, 3), 1.0)
-    """
-
-
-@parameters
-class FederatedElasticNetCV(FederatedRegressorCV):
-    r"""`FederatedElasticNet` with alpha chosen by cross-validation. Attributes are those of `FederatedLassoCV`.
-
-    Args:
-        l1_ratio: share of the l1 norm in the penalty, above 0 and at most 1.
-        alphas, eps, cv: as in `FederatedLassoCV`.
-        positive, loss, fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
-        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
-
-    >>> rng = np.random.default_rng(0)
-    >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
-    >>> model = FederatedElasticNetCV(alphas=[0.01, 10.0]).fit(X, X[:, 0] + 0.1 * rng.normal(size=60), sites=sites)
-    >>> model.alpha_
-    0.01
-    """
-
-    l1_ratio: float = 0.5
-
-    def _ratio(self) -> float:
-        return checks.number(self._name, "l1_ratio", self.l1_ratio, above=0, at_most=1)
-
-
-@parameters
-class FederatedLogisticRegressionCV(PenalizedClassifier, CrossValidated):
-    r"""`FederatedLogisticRegression` with C chosen by cross-validation, as in scikit-learn's `LogisticRegressionCV`.
-
-    Args:
-        penalty: a name in `FederatedLogisticRegression`.
-        Cs: numbers to choose from, or how many of them: from the one up to which all weights are zero to 1/eps times it; with
-            penalty="l2", which leaves no weight at zero, from 1e-4 to 1e4.
-        eps: the smallest of these Cs over the largest, above 0 and at most 1; not used with penalty="l2".
-        cv: None leaves one site out at a time (5 folds where there is one site); else as in scikit-learn, with sites as groups.
-        scoring: as in scikit-learn; None is accuracy.
-        l1_ratio: above 0 and at most 1; for "elasticnet" only.
-        groups, class_weight: as in `FederatedLogisticRegression`.
-        fit_intercept, weights, standardize, method, local_steps, local_rounds: as in `FederatedLasso`.
-        client_step_size, server_step_size, finish, tol, max_iter, warm_start: as in `FederatedLasso`.
-
-    Attributes, beside those of `FederatedLogisticRegression`: `C_`, which has the best score, averaged over the folds;
-    `Cs_` from small to large; `scores_` (Cs, folds).
-
-    >>> rng = np.random.default_rng(0)
-    >>> X, sites = rng.normal(size=(60, 5)), np.repeat(["a", "b", "c"], 20)
-    >>> model = FederatedLogisticRegressionCV("l1", Cs=5).fit(X, X[:, 0] > 0, sites=sites)
-    >>> model.scores_.shape, int(np.argmax(np.abs(model.coef_)))
-    ((5, 3), 0)
-    """
-
-    penalty: Penalty | Regularizer | None = field(default="l1", kw_only=False)
-    Cs: Any = 10
-    scoring: Any = None
-
-    def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
-        """Choose C, then fit to all examples; arguments as in `FederatedLogisticRegression.fit`."""
-        if not isinstance(self.penalty, str):
-            wanted = "have a strength: 'l1', 'l2', 'elasticnet' or 'group'"
-            raise self._error(f"penalty must {wanted}, got {self.penalty!r}")
-        X, labels, each = self._validated(X, y, sample_weight)
-        rows = ExampleRows(X, labels, *self._sites_and_weights(X, sites, each))
-        problem, total = self._fitting_problem(*rows), float(rows.weights.sum())
-        self.Cs_ = self._candidates(problem, total)
-        self.scores_, _ = self._scores(problem, rows, self.Cs_, sample_weight is not None)
-        self.C_ = float(self.Cs_[np.argmax(self.scores_.mean(axis=1))])
-        return self._fit(problem, self._psi(problem, self.C_, total))
-
-    def _candidates(self, problem: FittingProblem, total: float) -> np.ndarray:
-        """Values of C, from small to large."""
-        if self.penalty == "l2" and not np.ndim(self.Cs):
-            return np.logspace(-4, 4, checks.whole(self._name, "Cs", self.Cs))
-        norm = GroupL1(1.0, self._groups(problem)) if self.penalty == "group" else L1(1.0)
-        ratio = 1.0
-        if self.penalty == "elasticnet":
-            ratio = checks.number(self._name, "l1_ratio", self.l1_ratio, above=0, at_most=1)
-        if np.ndim(self.Cs):
-            return given(self._name, "Cs", self.Cs, above=0)
-        largest = problem.zero_strength(norm) / ratio
-        return 1 / (strengths(self._name, "Cs", self.Cs, largest, self.eps) * total)
-
-    def _score(self, model: Start, test: ExampleRows, weighted: bool, fold: str) -> float:
-        fitted: Any = FederatedLogisticRegression()
-        fitted.coef_, fitted.intercept_ = model[0].T, model[1]
-        fitted.classes_, fitted.n_features_in_ = self.classes_, test.X.shape[1]
-        scorer = get_scorer("accuracy" if self.scoring is None else self.scoring)
-        weights = {"sample_weight": test.weights} if weighted else {}
-        try:
-            score = float(scorer(fitted, test.X, self.classes_[test.y], **weights))
-        except ValueError as error:
-            raise self._error(f"scoring={self.scoring!r} failed on {fold}: {error}") from error
-        if np.isnan(score):
-            raise self._error(f"scoring={self.scoring!r} is not defined on {fold}; try another scoring or cv")
-        return score
+    def _count(self, spent: list[tuple[Any, ...]], names: Sequence[str]) -> Self:
+        """Set what all fits together sent, and a table of what each of them did; `names` are those of a candidate's parts."""
+        counts = [(*labels, *astuple(sent), 8 * sent.numbers_down, 8 * sent.numbers_up) for *labels, sent in spent]
+        columns = [field.name for field in fields(Communication)]
+        sizes = ["bytes_down", "bytes_up"]
+        self.communication_by_fit_ = pd.DataFrame(counts, columns=["fold", *names, *columns, *sizes])
+        self.communication_ = Communication(*(int(total) for total in self.communication_by_fit_[columns].sum()))
+        return self

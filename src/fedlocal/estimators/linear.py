@@ -16,10 +16,8 @@ from fedlocal.util import checks
 
 
 @parameters
-class FederatedRegressor(RegressorMixin, FederatedModel):
+class LinearRegressor(RegressorMixin, FederatedModel):
     """Regression with one target."""
-
-    loss: Any = "half_squares"
 
     def predict(self, X: Any) -> np.ndarray:
         """(n,) predictions."""
@@ -34,11 +32,18 @@ class FederatedRegressor(RegressorMixin, FederatedModel):
             raise self._error(f"y must be zero or have values {sizes}")
         return X, y
 
-    def _targets_and_loss(self, y: np.ndarray) -> tuple[np.ndarray, ScoreLoss]:
-        return y, regression_loss(self._name, self.loss)
-
     def _keep(self, x: np.ndarray, b: np.ndarray) -> None:
         self.coef_, self.intercept_ = x[:, 0], float(b[0])
+
+
+@parameters
+class FederatedRegressor(LinearRegressor):
+    """Regression with one target and a smooth loss."""
+
+    loss: Any = "half_squares"
+
+    def _targets_and_loss(self, y: np.ndarray) -> tuple[np.ndarray, ScoreLoss]:
+        return y, regression_loss(self._name, self.loss)
 
 
 @parameters
@@ -51,6 +56,7 @@ class PenalizedRegressor(FederatedRegressor):
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Fit to examples X (n, d) with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        sites, sample_weight = self._in_row_order(X, y, sites, sample_weight)
         X, y = self._validated(X, y)
         problem = self._fitting_problem(X, y, *self._sites_and_weights(X, sites, sample_weight))
         return self._fit(problem, self._psi())
@@ -127,15 +133,15 @@ class FederatedLasso(PenalizedRegressor):
         loss: the name in `fedlocal.losses.LOSSES` of a loss of numbers, or a `ScoreLoss`; "half_squares" is (s - y)^2 / 2.
         fit_intercept: an intercept, never penalised.
         weights: "examples" or "uniform", the names in `simulate`.
-        standardize: bring columns to variance one first, with means and variances over the examples of all sites (whatever their
-            weights); `coef_` is in the units of X.
+        standardize: bring columns to variance one first, with means and variances over the examples of all sites, each times
+            its `sample_weight`; `coef_` is in the units of X.
         method: "prox_newton", by which sites send gradients and the curvature of few weights; or a local method, of which
             `local_rounds` rounds come first: "fed_dual_avg", "fed_mid" ("fed_avg", "fed_ac_one" where the penalty is smooth).
         local_steps, local_rounds: full local gradients per round, and rounds, of a local method.
         client_step_size, server_step_size: of a local method; None: the largest that its theorems allow, and 1.
         finish: True if "prox_newton" goes on where the local method ended, until tol is reached.
         tol: the fit stops at a duality gap of tol times the objective (at least a thousandth of the loss without weights counts);
-            where there is no gap, at a KKT residual of tol times the size of the gradient without weights.
+            where there is no gap, at a relative KKT residual of tol, whatever the units of the columns.
             ConvergenceWarning says that it did not get there; 100 tol will do where float64 has no more digits.
         max_iter: most iterations of "prox_newton".
         warm_start: begin where the last fit ended.

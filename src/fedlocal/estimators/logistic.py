@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
@@ -55,9 +55,16 @@ class FederatedClassifier(ClassifierMixin, FederatedModel):
         if len(self.classes_) < 2:
             raise self._error(f"y must have at least two classes, got only one class, {self.classes_[0]!r}")
         if self.class_weight is not None:
-            each = compute_sample_weight(self.class_weight, y)
-            sample_weight = each * _check_sample_weight(sample_weight, X, dtype=np.float64)
+            given = _check_sample_weight(sample_weight, X, dtype=np.float64)
+            sample_weight = self._weights_of_classes(y, labels, given)[labels] * given
         return X, labels, sample_weight
+
+    def _weights_of_classes(self, y: Any, labels: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+        """(classes,) weights; "balanced" gives all classes the same sum of weights, as in scikit-learn 1.9."""
+        if not isinstance(self.class_weight, str) or self.class_weight != "balanced":
+            return compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+        sums = np.bincount(labels, sample_weight)
+        return np.where(sums > 0, sums.sum() / (len(sums) * np.where(sums > 0, sums, 1)), 0.0)
 
     def _targets_and_loss(self, y: np.ndarray) -> tuple[np.ndarray, ScoreLoss]:
         return (2.0 * y - 1.0, LogisticLoss()) if len(self.classes_) == 2 else (y, SoftmaxLoss(len(self.classes_)))
@@ -131,6 +138,7 @@ class FederatedLogisticRegression(PenalizedClassifier):
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> Self:
         """Fit to examples X (n, d) of classes y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        sites, sample_weight = self._in_row_order(X, y, sites, sample_weight)
         X, labels, sample_weight = self._validated(X, y, sample_weight)
         codes, sample_weight = self._sites_and_weights(X, sites, sample_weight)
         problem = self._fitting_problem(X, labels, codes, sample_weight)

@@ -38,6 +38,7 @@ class FederatedMatrixRegression(FederatedRegressor):
 
     def fit(self, X: Any, y: Any, *, sites: Any = None, sample_weight: Any = None) -> "FederatedMatrixRegression":
         """Fit to matrices X with targets y (n,) that belong to `sites` (n,), labels of any kind; None: one site."""
+        sites, sample_weight = self._in_row_order(X, y, sites, sample_weight)
         flat, given = self._flat(X)
         flat, y = self._validated(flat, y)
         shape = given or self.shape or (flat.shape[1], 1)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from fedlocal.losses.huber import HuberLoss
 from fedlocal.losses.logistic import LogisticLoss
+from fedlocal.losses.quantile import SmoothedQuantileLoss
 from fedlocal.losses.score_loss import ScoreLoss, UnivariateLoss
 from fedlocal.losses.softmax import SoftmaxLoss
 from fedlocal.losses.squares import SquaredLoss
@@ -15,11 +17,22 @@ from fedlocal.losses.squares import SquaredLoss
 LOSSES: dict[str, Callable[..., ScoreLoss]] = {
     "squares": SquaredLoss,  # (s - b)^2
     "half_squares": partial(SquaredLoss, 0.5),  # (s - b)^2 / 2
+    "huber": HuberLoss,  # (s - b)^2 / 2 up to |s - b| = 1, |s - b| - 1/2 beyond
     "logistic": LogisticLoss,
     "softmax": SoftmaxLoss,  # takes the number of classes
 }
 
-__all__ = ["LOSSES", "LogisticLoss", "ScoreLoss", "SoftmaxLoss", "SquaredLoss", "UnivariateLoss", "regression_loss"]
+__all__ = [
+    "LOSSES",
+    "HuberLoss",
+    "LogisticLoss",
+    "ScoreLoss",
+    "SmoothedQuantileLoss",
+    "SoftmaxLoss",
+    "SquaredLoss",
+    "UnivariateLoss",
+    "regression_loss",
+]
 
 
 def regression_loss(owner: str, loss: Any) -> ScoreLoss:

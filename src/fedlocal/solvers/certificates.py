@@ -24,6 +24,7 @@ from fedlocal.losses.score_loss import array_namespace
 from fedlocal.problems.linear import LinearProblem
 from fedlocal.problems.smooth_part import ExampleMean, SmoothPart, client_weights, point, smooth_part_of
 from fedlocal.solvers.intercept import InterceptSlope, best_intercept
+from fedlocal.solvers.units import check_units
 from fedlocal.util import checks, html
 from fedlocal.util.placement import on_device
 
@@ -40,11 +41,17 @@ class Certificate:
     violation: float  # largest distance outside the constraint; zero where there is none
     duality_gap: float | None  # at least F(x) + psi(x) - min (F + psi); None where it is not known
     no_gap_because: str | None = None  # why the duality gap is None
+    # the largest part of the KKT residual in units in which columns have size one, relative to the slopes of the losses without
+    # weights; only estimators know it, and only where the penalty takes each weight by itself and there is no gap
+    relative_residual: float | None = None
 
     def __str__(self) -> str:
         gap = f"{self.duality_gap:.3g}" if self.duality_gap is not None else f"not known ({self.no_gap_because})"
         outside = f", outside the constraint by {self.violation:.3g}" if self.violation > 0 else ""
-        return f"objective {self.objective:.10g}, KKT residual {self.kkt_residual:.3g}{outside}, duality gap {gap}"
+        residual = f"{self.kkt_residual:.3g}"
+        if self.relative_residual is not None:
+            residual += f" ({self.relative_residual:.3g} relative to the sizes of columns)"
+        return f"objective {self.objective:.10g}, KKT residual {residual}{outside}, duality gap {gap}"
 
     def _repr_html_(self) -> str:
         gap = self.duality_gap if self.duality_gap is not None else f"not known: {self.no_gap_because}"
@@ -94,6 +101,8 @@ def certify(
         x64 = point("certificate", "x", problem, x)
         smooth = smooth_part_of(problem, p, federated)
         objective, residual, violation = map(float, _optimality(smooth, psi, x64))
+        if not np.isfinite(objective) or not np.isfinite(residual):
+            check_units("certificate", problem)
         gap, reason = _gap_or_reason(smooth, psi, x64, objective)
     return Certificate(objective, residual, violation, gap, reason)
 

@@ -21,6 +21,7 @@ from fedlocal.solvers.coordinates import Coordinates, FeatureMoments, Objective,
 from fedlocal.solvers.fista import accelerated
 from fedlocal.solvers.gathered import feature_matrix, fits, gather, gather_features, worth_gathering
 from fedlocal.solvers.lbfgs import minimize_smooth
+from fedlocal.solvers.units import check_units
 from fedlocal.util import checks
 from fedlocal.util.progress import ProgressBar
 
@@ -167,6 +168,7 @@ class ReferenceSolver:
         self.max_iterations = checks.whole(owner, "max_iterations", max_iterations)
         self.p = client_weights(owner, problem, weights)
         self.gathered: dict[Any, tuple[SmoothPart, Coordinates]] = {}
+        check_units(owner, problem)
 
     def solve(self, regularizer: Regularizer | None, x0: Params | None, progress: bool) -> Solution:
         psi = Zero() if regularizer is None else checks.instance(self.owner, "regularizer", regularizer, Regularizer)

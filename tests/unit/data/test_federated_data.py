@@ -197,6 +197,11 @@ def with_nan(value: float) -> np.ndarray:
     return np.array([[1.0, value], [0.0, 1.0], [1.0, 1.0]])
 
 
+def in_float32(clients: list[Any]) -> FederatedData:
+    with jax.enable_x64(False):
+        return FederatedData.from_clients(clients)
+
+
 ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "empty_client": (
         lambda: FederatedData.from_clients([(X, Y), (X[:0], Y[:0])]),
@@ -235,6 +240,18 @@ ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "nan_in_sparse": (
         lambda: FederatedData.from_clients([(scipy.sparse.csr_array(with_nan(np.nan)), Y)]),
         "^FederatedData: array 0 holds nan or inf; ",
+    ),
+    "too large for float32": (
+        lambda: in_float32([(X * [1.0, 1e200], Y)]),
+        r"^FederatedData: array 0 has values in column 1 \(counted from 0\) that float32 cannot hold; change their unit",
+    ),
+    "too large in sparse": (
+        lambda: in_float32([(scipy.sparse.csr_array(X * [1.0, 1e200]), Y)]),
+        r"^FederatedData: array 0 has values in column 1 \(counted from 0\) that float32 cannot hold; change their unit",
+    ),
+    "targets too large for float32": (
+        lambda: in_float32([(X, Y + 1e200)]),
+        r"^FederatedData: array 1 has values that float32 cannot hold; change their unit",
     ),
     "groups_too_short": (
         lambda: FederatedData.from_groups((X, Y), [0, 1]),

@@ -286,3 +286,29 @@ def test_values_around_zero_in_an_extreme_unit_are_not_constant():
         merged([np.array([[1e-200], [-1e-200]])]).scaling()
     nobody = Moments.of(np.full((5, 1), np.nan))
     assert nobody.merge(Moments.of(np.full((5, 1), 1e200))).mean.tolist() == [1e200]
+
+
+@over("kind", ["dense", "missing", "sparse"])
+def test_a_weight_of_two_is_a_row_that_is_there_twice(kind: str):
+    rng = np.random.default_rng(0)
+    times, features = rng.integers(1, 4, 30), rng.normal(2.0, 1.0, size=(30, 4))
+    features[rng.random((30, 4)) < 0.3] = np.nan if kind == "missing" else 0.0
+    repeated = np.repeat(features, times, axis=0)
+    make = scipy.sparse.csr_array if kind == "sparse" else np.asarray
+    found, wanted = Moments.of(make(features), weights=times), Moments.of(make(repeated))
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    halves = [Moments.of(make(features[some]), weights=0.01 * times[some]) for some in (slice(0, 12), slice(12, 30))]
+    for a, b in zip(Moments.merged(halves).scaling(), wanted.scaling(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_few_values_are_not_hidden_by_large_weights():
+    rare = np.where(np.arange(10)[:, None] < [10, 3], 1.0, np.nan)
+    assert Moments.of(rare, at_least=5, weights=np.full(10, 100.0)).present.tolist() == [1000.0, 0.0]
+
+
+@over("weights", [[1.0, 0.0], [1.0, np.nan], [1.0]])
+def test_bad_weights_are_refused(weights: list[float]):
+    with pytest.raises(ValueError, match=r"^Moments.of: weights must be 2 numbers above zero, got"):
+        Moments.of(np.zeros((2, 1)), at_least=1, weights=weights)

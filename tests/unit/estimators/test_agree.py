@@ -305,6 +305,24 @@ def test_standardized_columns(fit: str, name: str):
     check_agrees(model_of(fit, Z, alpha), Z, (x * scaler.scale_, moved), wanted, unique=True)
 
 
+@pytest.mark.parametrize("several", [False, True], ids=["one", "sites"])
+@pytest.mark.parametrize("name", ["dense", "sparse", "unscaled"])
+@pytest.mark.parametrize("fit", ["lasso", "logistic-l2", "softmax-l2"])
+def test_standardized_columns_with_sample_weights(fit: str, name: str, several: bool):
+    """As a pipeline of scikit-learn that hands the weights to the scaler and to the model."""
+    D = make(name)
+    weight = np.random.default_rng(5).uniform(0.1, 4.0, len(D.y))
+    scaler = StandardScaler(with_mean=name != "sparse").fit(D.dense, sample_weight=weight)
+    Z = D._replace(dense=scaler.transform(D.dense), sizes=np.ones(D.dense.shape[1]))
+    wanted, model = pooled(fit, Z, 0.1, weight), model_of(fit, Z, 0.1, weight)
+    chosen = federated(fit, 0.1, standardize=True)
+    chosen.fit(D.X, target(fit, D), sites=D.sites if several else None, sample_weight=weight)
+    x, b = found(chosen)
+    moved = b + x @ scaler.mean_ if name != "sparse" else b
+    check_agrees(model, Z, (x * scaler.scale_, moved), wanted, unique=True)
+    assert chosen.certificate_.objective == pytest.approx(model.objective(*wanted), rel=1e-8)
+
+
 def test_a_constant_column_does_not_disturb():
     D = make("dense")
     X = np.column_stack([np.full(len(D.y), 7.0), D.dense])
@@ -330,6 +348,31 @@ def test_a_site_for_every_example():
     alpha = alpha_of("wide", D)
     chosen = federated("lasso", alpha).fit(D.X, D.y, sites=np.arange(len(D.y)))
     check_agrees(model_of("lasso", D, alpha), D, found(chosen), pooled("lasso", D, alpha), unique=True)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one", "sites"])
+@pytest.mark.parametrize("fit", ["logistic-l2", "softmax-l2"])
+def test_balanced_classes_with_sample_weights(fit: str, several: bool):
+    """Classes are counted by their weights: a weight of two is an example that is there twice."""
+    D = make("dense")
+    y, weight = target(fit, D), np.random.default_rng(4).integers(1, 6, 80)
+    weight[y == y[0]] *= 3
+    theirs: Any = LogisticRegression(C=0.3, class_weight="balanced", solver="newton-cholesky", tol=1e-12)
+    theirs.fit(D.dense, y, sample_weight=weight)
+    ours = E.FederatedLogisticRegression("l2", C=0.3, class_weight="balanced", tol=1e-13)
+    coef = ours.fit(D.X, y, sites=D.sites if several else None, sample_weight=weight).coef_
+    np.testing.assert_allclose(coef, theirs.coef_, rtol=0, atol=1e-6)
+    every = (np.repeat(column, weight, axis=0) for column in (D.X, y, D.sites))
+    X, y, sites = every
+    np.testing.assert_allclose(ours.fit(X, y, sites=sites).coef_, coef, rtol=0, atol=1e-8)
+
+
+def test_classes_without_weight_are_not_balanced():
+    D = make("dense")
+    weight = (D.kinds != "c").astype(float)
+    ours = E.FederatedLogisticRegression("l2", class_weight="balanced").fit(D.X, D.kinds, sample_weight=weight)
+    assert np.isfinite(ours.coef_).all()
+    assert ours.predict_proba(D.X)[:, 2].max() < 1e-3
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {"no": 3.0, "yes": 0.5}], ids=["balanced", "dict"])

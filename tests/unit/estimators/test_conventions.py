@@ -26,6 +26,7 @@ PLAIN = (
     E.FederatedElasticNet,
     E.FederatedLogisticRegression,
     E.FederatedMatrixRegression,
+    E.FederatedQuantileRegression,
 )
 SEARCHES = (E.FederatedLassoCV, E.FederatedElasticNetCV, E.FederatedLogisticRegressionCV)
 D = make("dense")

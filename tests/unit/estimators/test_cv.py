@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.linear_model import ElasticNetCV, LassoCV, LogisticRegressionCV
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, StratifiedKFold
 
 import fedlocal as fl
@@ -209,3 +211,21 @@ def test_sample_weights_in_a_search():
     ours = E.FederatedLassoCV(alphas=[1.0, 0.1, 0.01], tol=1e-12).fit(D.X, D.y, sites=D.sites, sample_weight=weight)
     theirs = LassoCV(cv=by_site(D), **{**TIGHT, "alphas": [1.0, 0.1, 0.01]}).fit(D.dense, D.y, sample_weight=weight)
     check_same_search(ours, theirs)
+
+
+def test_balanced_classes_and_sample_weights_in_a_search():
+    """Scores have the sample weights, and not those of the classes."""
+    D = make("dense")
+    weight = np.random.default_rng(1).uniform(0.2, 3.0, len(D.y)) * np.where(D.signs == "yes", 4.0, 1.0)
+    options: dict[str, Any] = {"Cs": CS, "class_weight": "balanced", "scoring": "neg_log_loss"}
+    ours = E.FederatedLogisticRegressionCV("l2", tol=1e-12, **options)
+    ours.fit(D.X, D.signs, sites=D.sites, sample_weight=weight)
+    kind: Any = LogisticRegressionCV
+    solver: dict[str, Any] = {"solver": "newton-cholesky", "tol": 1e-12, "l1_ratios": (0.0,)}
+    theirs = kind(cv=by_site(D), use_legacy_attributes=False, **solver, **options)
+    with config_context(enable_metadata_routing=True):
+        theirs.set_params(scoring=get_scorer("neg_log_loss").set_score_request(sample_weight=True))
+        theirs.fit(D.dense, D.signs, sample_weight=weight)
+    np.testing.assert_allclose(ours.scores_, theirs.scores_[:, 0, :].T, rtol=1e-6)
+    np.testing.assert_allclose(ours.C_, theirs.C_, rtol=1e-12)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=0, atol=1e-6)

@@ -97,8 +97,8 @@ def test_cross_validation_says_what_is_wrong():
             model.fit(X, y > 0, sites=(y > 0) + 2 * (X[:, 0] > 0))
     with pytest.raises(ValueError, match="alphas must have at least one number"):
         FederatedLassoCV(alphas=[]).fit(X, y)
-    with pytest.raises(ValueError, match="l1_ratio must be > 0"):
-        FederatedLogisticRegressionCV("elasticnet", l1_ratio=0.0, Cs=3).fit(X, y > 0)
+    with pytest.raises(ValueError, match="l1_ratio must be >= 0"):
+        FederatedLogisticRegressionCV("elasticnet", l1_ratio=-0.1, Cs=3).fit(X, y > 0)
     with pytest.raises(ValueError, match="sites must be all numbers or all strings"):
         FederatedLasso().fit(X, y, sites=np.array([1, "a"] * 40, dtype=object))
     with pytest.raises(ValueError, match="has no server_step_size, got 2"):

@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso, LogisticRegression
 
 from fedlocal.estimators import FederatedLasso, FederatedLassoCV, FederatedLinearRegression, FederatedLogisticRegression
+from fedlocal.regularizers import NonNegative
+from fedlocal.solvers.newton import iteration
 
 over = pytest.mark.parametrize
 rng = np.random.default_rng(0)
@@ -124,3 +127,44 @@ def test_weights_with_an_infinite_sum_are_refused():
     for weight in (1e-300, 1e130):
         found = FederatedLasso(0.1).fit(X, y, sample_weight=np.full(60, weight)).coef_
         np.testing.assert_allclose(found, truth, rtol=0, atol=1e-5)
+
+
+UNPENALIZED: dict[str, tuple[Any, np.ndarray]] = {
+    "squares": (FederatedLinearRegression(), y),
+    "positive": (FederatedLinearRegression(positive=True), y),
+    "logistic": (FederatedLogisticRegression(None), ILL),
+    "logistic, not negative": (FederatedLogisticRegression(NonNegative()), ILL),
+    "three classes": (FederatedLogisticRegression(None), np.digitize(y + 2 * rng.logistic(size=60), [-1, 1])),
+    "local method": (FederatedLogisticRegression(None, method="fed_avg", local_rounds=10), ILL),
+}
+
+
+@over("scales", [[1e9, 1e-3, 1.0], [1e5, 1e10, 1e-5], [1.0, 1.0, 1e-9]])
+@over("several", [False, True])
+@over("name", UNPENALIZED)
+def test_fits_without_a_gap_do_not_depend_on_units(name: str, scales: list[float], several: bool):
+    """The KKT residual itself is that of the column with the largest unit: it says nothing about the other ones."""
+    model, target = UNPENALIZED[name]
+    sites = np.repeat([0, 1, 2, 3], [30, 15, 10, 5]) if several else None
+    truth, iterations = model.fit(X, target, sites=sites).coef_, model.n_iter_
+    found = model.fit(X * scales, target, sites=sites).coef_ * scales
+    assert model.certificate_.duality_gap is None
+    assert model.certificate_.relative_residual <= 1e-10
+    np.testing.assert_allclose(found, truth, rtol=1e-7, atol=1e-9 * np.abs(truth).max())
+    assert model.method != "prox_newton" or model.n_iter_ == iterations
+
+
+def test_fits_by_gradients_alone_do_not_depend_on_units(monkeypatch: pytest.MonkeyPatch):
+    truth = FederatedLogisticRegression(None).fit(X, ILL, sites=SITES).coef_
+    monkeypatch.setattr(iteration, "LARGEST", 2)
+    for scales in ([1.0, 1.0, 1.0], [1e9, 1e-3, 1.0]):
+        model: Any = FederatedLogisticRegression(None, tol=1e-9).fit(X * scales, ILL, sites=SITES)
+        assert "gradient" in set(model.history_["phase"])
+        np.testing.assert_allclose(model.coef_ * scales, truth, rtol=1e-6)
+
+
+def test_a_fit_that_stops_too_early_says_its_relative_residual():
+    model = FederatedLogisticRegression(None, max_iter=1)
+    with pytest.warns(ConvergenceWarning, match=r"at a relative KKT residual of \S+, 1e-10 asked for"):
+        model.fit(X * [1e9, 1.0, 1.0], ILL)
+    assert f"({model.certificate_.relative_residual:.3g} relative to the sizes of columns)" in str(model.certificate_)

@@ -8,11 +8,23 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from fedlocal.losses import LOSSES, LogisticLoss, SoftmaxLoss, SquaredLoss, UnivariateLoss, regression_loss
+from fedlocal.losses import (
+    LOSSES,
+    HuberLoss,
+    LogisticLoss,
+    SmoothedQuantileLoss,
+    SoftmaxLoss,
+    SquaredLoss,
+    UnivariateLoss,
+    regression_loss,
+)
 
 ALL = {
     "squares": SquaredLoss(),
     "half_squares": SquaredLoss(0.5),
+    "huber": HuberLoss(),
+    "huber of another size": HuberLoss(0.4),
+    "smoothed quantile": SmoothedQuantileLoss(0.2, 0.5),
     "logistic": LogisticLoss(),
     "softmax": SoftmaxLoss(4),
 }
@@ -175,6 +187,7 @@ def test_conjugates_are_infinite_outside_their_domain():
     slopes, targets = np.array([-1.5, -1.0, -0.5, 0.0, 0.1]), np.ones(5)
     want = [math.inf, 0.0, -math.log(2), 0.0, math.inf]
     np.testing.assert_allclose(LogisticLoss().conjugate(slopes, targets), want)
+    np.testing.assert_allclose(HuberLoss(1.2).conjugate(slopes, targets), [math.inf, -0.5, -0.375, 0.0, 0.105])
     slopes = np.array([[-1.0, 1.0], [-0.5, 0.5], [0.5, -0.5], [-0.5, 0.4]])  # the last is not of the simplex minus e_b
     want = [0.0, -math.log(2), math.inf, math.inf]
     np.testing.assert_allclose(SoftmaxLoss(2).conjugate(slopes, np.zeros(4, int)), want)

@@ -12,23 +12,26 @@ GROWTH = 1.02  # of an accepted step size
 
 def lbfgs_rounds(task: PenalizedSums, x: np.ndarray, b: np.ndarray, max_iter: int) -> FitResult:
     """L-BFGS, for a penalty that is smooth."""
-    sums, penalty = task.sums, task.penalty
+    sums, penalty, rule = task.sums, task.penalty, task.rule
+    # weights that nothing else has a unit for are scaled to columns of size one
+    units = np.ones_like(x) if penalty.l2 > 0 else np.where(rule.sizes > 0, rule.sizes, rule.slope) / rule.slope
 
     def value_and_gradient(z: np.ndarray) -> tuple[float, np.ndarray]:
-        x_now, b_now = z[: x.size].reshape(x.shape), z[x.size :]
+        x_now, b_now = z[: x.size].reshape(x.shape) / units, z[x.size :]
         scores = sums.scores(x_now, b_now)
         slopes = sums.weighted_slopes(scores)
         sums.sent.exchange(z.size, z.size + 1)
         g = sums.gradient(slopes) + penalty.l2 * x_now
         slope = slopes.sum(axis=0) if sums.intercept else np.zeros_like(b)
-        return sums.value(scores) + penalty.value(x_now), np.concatenate([g.ravel(), slope])
+        return sums.value(scores) + penalty.value(x_now), np.concatenate([(g / units).ravel(), slope])
 
-    z, spent, precision = np.concatenate([x.ravel(), b]), 0, 1e-3
+    z, spent, precision = np.concatenate([(x * units).ravel(), b]), 0, 1e-3
+    size = rule.gradient if penalty.l2 > 0 else rule.slope
     while True:
         # the gap is not what L-BFGS looks at: ask it for smaller and smaller gradients until the gap is small
-        z, iterations = minimize_lbfgs(value_and_gradient, z, max_iter - spent, precision * task.rule.gradient)
+        z, iterations = minimize_lbfgs(value_and_gradient, z, max_iter - spent, precision * size)
         spent, precision = spent + iterations, precision / 10
-        fit = task.fit_at(z[: x.size].reshape(x.shape), z[x.size :], spent, "gradient")
+        fit = task.fit_at(z[: x.size].reshape(x.shape) / units, z[x.size :], spent, "gradient")
         if fit.converged or spent >= max_iter or precision < 1e-16:
             return fit
 

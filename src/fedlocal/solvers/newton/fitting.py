@@ -37,18 +37,20 @@ class FittingProblem:
         loss: ScoreLoss,
         *,
         intercept: bool,
-        standardize: bool,
+        unit_weights: np.ndarray | None,
         tol: float,
     ) -> "FittingProblem":
         """Collect examples: features (n, d), an array or a CSR matrix; targets (n,) as the loss takes them; weights
-        (n,) that sum to one; numbers (n,) of sites. `standardize` first scales columns by moments over all sites."""
+        (n,) that sum to one; numbers (n,) of sites. Columns are first brought to variance one over all sites, with
+        `unit_weights` (n,); None leaves them as they are."""
         scaling = None
-        if standardize:
-            each = [Moments.of(features[sites == m], at_least=1) for m in np.unique(sites)]
+        if unit_weights is not None:
+            rows = [np.flatnonzero(sites == m) for m in np.unique(sites)]
+            each = [Moments.of(features[some], at_least=1, weights=unit_weights[some]) for some in rows]
             scaling = Moments.merged(each).scaling()
             features = scaling.apply(features)
         sums = WeightedSums.of(features, targets, weights, loss, intercept)
-        if standardize:
+        if scaling is not None:
             sums.sent.exchange(0, 3 * sums.width)
         shape = (sums.width, loss.outputs) if loss.outputs > 1 else (sums.width,)
         return cls(sums, sites, scaling, StoppingRule.of(sums, tol), shape)

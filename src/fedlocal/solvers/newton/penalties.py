@@ -26,7 +26,7 @@ class SumPenalty(Separable):
         squares = float(np.sum(x**2)) if self.l2 > 0 else 0.0  # they may be too large to be numbers
         return self.l1 * float(np.sum(np.abs(x))) + self.l2 / 2 * squares
 
-    def prox(self, x: np.ndarray, t: float) -> np.ndarray:
+    def prox(self, x: np.ndarray, t: float | np.ndarray) -> np.ndarray:
         shrunk = np.sign(x) * np.maximum(np.abs(x) - t * self.l1, 0) / (1 + t * self.l2)
         return np.clip(shrunk, self.lower, self.upper)
 

@@ -3,7 +3,7 @@
 Each site computes its own part of a sum, and the server adds these up; here all rows are added up at once.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -39,6 +39,10 @@ class Communication:
         self.rounds += 1
         self.numbers_down += int(down)
         self.numbers_up += int(up)
+
+    def since(self, before: "Communication") -> "Communication":
+        """What was exchanged after another state of the same counts."""
+        return Communication(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
 @dataclass

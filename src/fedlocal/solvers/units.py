@@ -1,0 +1,37 @@
+"""Units of columns: those of which float64 cannot hold products are refused by name."""
+
+from typing import Any
+
+import numpy as np
+
+from fedlocal.core import AbstractProblem
+from fedlocal.data.federated_data import SparseMatrix
+from fedlocal.data.moments import UnitError
+from fedlocal.problems.linear import LinearProblem
+
+LARGEST = (
+    1e100  # of features: the square of a curvature, a product of four of them, is hardly a number of float64 beyond it
+)
+
+
+def check_units(owner: str, problem: AbstractProblem) -> None:
+    """Raise a `UnitError` for the first column of a linear model that has too large values.
+
+    Args:
+        owner: who asks, for the message.
+        problem: any problem; those that are no linear models pass.
+
+    >>> from fedlocal.data.federated_data import FederatedData
+    >>> from fedlocal.problems import LeastSquares
+    >>> check_units("model", LeastSquares(FederatedData.from_clients([(np.eye(2), np.array([3.0, 0.0]))])))
+    """
+    if not isinstance(problem, LinearProblem):
+        return
+    features: Any = problem.data.arrays[0]
+    if isinstance(features, SparseMatrix):
+        largest = abs(features.to_scipy()).max(axis=0).toarray().ravel()
+    else:
+        largest = np.abs(np.asarray(features)).max(axis=0).ravel()
+    wrong = np.flatnonzero(largest > LARGEST)
+    if len(wrong):
+        raise UnitError(owner, int(wrong[0]), "large")
