@@ -1,0 +1,105 @@
+"""What the compiled loops of the network engine work on.
+
+All numbers of a network are in one flat array, layer after layer: the panels of its weights, then its biases, both padded with zero
+columns to whole vectors. Places are counted in numbers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# what becomes of the weights (not the biases) of each layer: nothing, a ball in a norm, or l1 |w| + l2/2 w^2
+FREE, L1_BALL, L2_BALL, ELASTIC = range(4)
+
+
+class Examples(NamedTuple):
+    """The data of all clients."""
+
+    features: np.ndarray  # (n width,) each padded to whole vectors
+    labels: np.ndarray  # (n,)
+
+
+class Minibatches(NamedTuple):
+    """Clients and minibatches of some rounds."""
+
+    drawn: np.ndarray  # (R, S, K, B) rows of the data
+    shares: np.ndarray  # (R, S, K, B) weights of the examples; empty where all minibatches are full
+    clients: np.ndarray  # (R, S)
+    weights: np.ndarray  # (R, S) of the mean
+    steps: np.ndarray  # (M,)
+    first: int  # round
+
+
+class Layers(NamedTuple):
+    """The layers of a network, each (L,)."""
+
+    fan_in: np.ndarray
+    fan_out: np.ndarray
+    vectors: np.ndarray  # of a row of weights
+    weights: np.ndarray  # place of the weights
+    bias: np.ndarray  # place of the biases
+    packed: np.ndarray  # place of a layer's packed inputs in `Numbers.packed`
+    outputs: np.ndarray  # place of its outputs in `Numbers.outputs`
+
+
+class Cells(NamedTuple):
+    """The numbers of the methods, one entry for each cell."""
+
+    step: np.ndarray  # length of a local step
+    keep: np.ndarray  # V <- keep V + take mean(S - V) after the local steps
+    take: np.ndarray
+    strengths: np.ndarray  # (cells, 2) of what clients apply: the radius of a ball, or l1 and l2
+    server_strengths: np.ndarray  # (cells, 2) of what the server applies
+    server_step: np.ndarray
+
+
+class Numbers(NamedTuple):
+    """What the threads write. W is the size of a network, T the threads."""
+
+    cells: Cells
+    server: np.ndarray  # (cells W + slack,)
+    walked: np.ndarray  # (cells,) float32, the step length that dual averaging has walked
+    diverged: np.ndarray  # (cells,) the round after which a cell was not finite, or -1
+    totals: (
+        np.ndarray
+    )  # ((cells + T) W,) weighted sums of the clients' changes; a thread's own is for a cell that is cut
+    cut: np.ndarray  # (T,) the cell that a thread began in its midst, or -1
+    begins: np.ndarray  # (cells, L, 2) threshold and scale of the weights with which clients begin
+    states: np.ndarray  # (T W + slack,)
+    points: (
+        np.ndarray
+    )  # (T W + slack,) dual averaging: the weights of all layers but the first at which gradients are taken
+    maps: np.ndarray  # (T, L, 4) threshold and scale of the weights, a guess of the next threshold, density there
+    packed: np.ndarray  # (T packed,) inputs of all layers
+    outputs: (
+        np.ndarray
+    )  # (T outputs,) of all layers, which become the derivatives of the loss by what enters the nonlinearity
+    turned: np.ndarray  # (T turned,) derivatives of one layer, packed
+    rows: np.ndarray  # (T (tiles R),) rows of the data in a minibatch
+    counting: np.ndarray  # (R,) 0, 1, 2, ...
+    padding: np.ndarray  # (2, columns of the last layer) 0 and -1e30 where there is no class; 1 and 0
+
+
+class Sizes(NamedTuple):
+    """What does not change from round to round."""
+
+    cells: int
+    threads: int
+    numbers: int  # W
+    packed: int  # numbers of a thread's `packed`
+    outputs: int
+    turned: int
+    tiles: int  # of a minibatch
+    batch: int
+    features: int  # of an example, padded
+    psi: int  # kind of the regulariser
+    dual: bool  # the gradient is at the proximal map of the state
+    on_clients: bool  # clients apply the regulariser
+    on_server: bool  # the server ends its step with a proximal map
+    layers: Layers
+    shape: tuple[
+        tuple[int, ...], tuple[int, ...], tuple[int, ...]
+    ]  # lengths: examples of a tile, lanes, vectors of a panel
+    narrow: tuple[
+        tuple[int, ...], tuple[int, ...], tuple[int, ...]
+    ]  # the same for the last vector where panels have two

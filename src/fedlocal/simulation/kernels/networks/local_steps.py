@@ -1,0 +1,283 @@
+"""Local steps of one client on a network: products of its minibatch with weights that stay in the core's cache."""
+
+import numpy as np
+
+from fedlocal.simulation.kernels.jit import internal
+from fedlocal.simulation.kernels.networks.buffers import FREE
+from fedlocal.simulation.kernels.networks.microkernels import (
+    back,
+    forward,
+    forward_shrunk,
+    pack,
+    reduced,
+    shrunk,
+    update,
+)
+from fedlocal.simulation.kernels.networks.projections import proximal
+from fedlocal.simulation.kernels.simd import exp, load, store
+
+LEVEL, SCALE, GUESS, DENSITY = range(4)  # the last axis of `Numbers.maps`
+SMALLEST = 1e-6  # a smaller scale is multiplied into the weights
+
+
+@internal
+def run_client(examples, minibatches, numbers, sizes, place, thread, cell):
+    """All local steps of client s of round r, for place = (r, s); its state starts where the server of the cell is."""
+    r, s = place
+    lanes, layers = sizes.shape[1], sizes.layers
+    state, begin = thread * sizes.numbers // len(lanes), cell * sizes.numbers // len(lanes)
+    for j in range(sizes.numbers // len(lanes)):
+        store(numbers.states, state + j, load(lanes, numbers.server, begin + j))
+    for l in range(len(layers.fan_in)):
+        for i in range(2):
+            numbers.maps[thread, l, i] = numbers.begins[cell, l, i]
+        numbers.maps[thread, l, GUESS], numbers.maps[thread, l, DENSITY] = numbers.maps[thread, l, LEVEL], 0.0
+    for k in range(minibatches.steps[minibatches.clients[r, s]]):
+        _take(examples, minibatches, numbers, sizes, (r, s, k), thread)
+        _scores(numbers, sizes, thread)
+        _slopes(examples, minibatches, numbers, sizes, (r, s, k), thread)
+        _step(numbers, sizes, thread, cell, k)
+
+
+@internal
+def add_client(numbers, sizes, thread, cell, total, weight):
+    """Add weight times the change of a client's state to a total, or begin the total with it if `total` is below zero."""
+    lanes, layers, size = sizes.shape[1], sizes.layers, len(sizes.shape[1])
+    state, begin = thread * sizes.numbers // size, cell * sizes.numbers // size
+    first, total = total < 0, (-1 - total if total < 0 else total) * sizes.numbers // size
+    weight = np.float32(weight)
+    for l in range(len(layers.fan_in)):
+        level, scale = np.float32(numbers.maps[thread, l, LEVEL]), np.float32(numbers.maps[thread, l, SCALE])
+        if sizes.dual:
+            level, scale = np.float32(0), np.float32(1)
+        left, middle = layers.weights[l] // size, layers.bias[l] // size
+        for j in range(left, middle + layers.vectors[l]):
+            value = load(lanes, numbers.states, state + j)
+            if j < middle:
+                if level > 0:
+                    value = shrunk(value, level)
+                value = value * scale
+            value = (value - load(lanes, numbers.server, begin + j)) * weight
+            if not first:
+                value += load(lanes, numbers.totals, total + j)
+            store(numbers.totals, total + j, value)
+
+
+@internal
+def _take(examples, minibatches, numbers, sizes, place, thread):
+    """Pack the examples of a minibatch; places behind the last one repeat the first, and count nothing."""
+    r, s, k = place
+    rows, lanes = len(sizes.shape[0]), len(sizes.shape[1])
+    first = thread * sizes.tiles * rows
+    for b in range(sizes.tiles * rows):
+        numbers.rows[first + b] = minibatches.drawn[r, s, k, b if b < sizes.batch else 0]
+    for tile in range(sizes.tiles):
+        target = thread * sizes.packed + sizes.layers.packed[0] + tile * _tile_of_inputs(sizes, sizes.features)
+        for j in range(0, sizes.features, lanes):
+            source = (examples.features, j, sizes.features)
+            pack(sizes.shape, source, (numbers.rows, first + tile * rows), (numbers.packed, target + j * rows, rows))
+
+
+@internal
+def _tile_of_inputs(sizes, width):
+    """How many numbers the packed inputs of a tile have, with what packing writes behind the last one."""
+    rows, lanes = len(sizes.shape[0]), len(sizes.shape[1])
+    return (-(-width // lanes) * rows + 2) * lanes
+
+
+@internal
+def _scores(numbers, sizes, thread):
+    """The outputs of all layers; those of the last one are without what has no class."""
+    layers, lanes, width = sizes.layers, len(sizes.shape[1]), len(sizes.shape[2])
+    for l in range(len(layers.fan_in)):
+        for p in range(0, layers.vectors[l], width):
+            for tile in range(sizes.tiles):
+                if p + width <= layers.vectors[l]:
+                    _forward_panel(sizes.shape, numbers, sizes, (l, p, tile), thread)
+                else:
+                    _forward_panel(sizes.narrow, numbers, sizes, (l, p, tile), thread)
+        if numbers.maps[thread, l, LEVEL] > 0 and not sizes.dual:
+            numbers.maps[thread, l, LEVEL] = 0.0  # now the weights are stored so
+        last = l == len(layers.fan_in) - 1
+        for tile in range(sizes.tiles):
+            _nonlinearity(numbers, sizes, (l, tile), thread, last)
+            if not last:
+                rows, stride = len(sizes.shape[0]), layers.vectors[l] * lanes
+                source = thread * sizes.outputs + layers.outputs[l] + tile * rows * stride
+                target = thread * sizes.packed + layers.packed[l + 1] + tile * _tile_of_inputs(sizes, stride)
+                for j in range(0, stride, lanes):
+                    whole = (numbers.outputs, source + j, stride)
+                    pack(sizes.shape, whole, (numbers.counting, 0), (numbers.packed, target + j * rows, rows))
+
+
+@internal
+def _forward_panel(shape, numbers, sizes, place, thread):
+    """The outputs of a tile for one panel of a layer."""
+    l, p, tile = place
+    layers, rows, lanes = sizes.layers, len(shape[0]), len(shape[1])
+    stride, fan_in = layers.vectors[l] * lanes, layers.fan_in[l]
+    source = thread * sizes.packed + layers.packed[l] + tile * _tile_of_inputs(sizes, fan_in)
+    inputs = (numbers.packed, source)
+    out = (numbers.outputs, thread * sizes.outputs + layers.outputs[l] + tile * rows * stride + p * lanes, stride)
+    weights = thread * sizes.numbers + layers.weights[l] + p * fan_in * lanes
+    level, apart = numbers.maps[thread, l, LEVEL], len(shape[2]) * lanes
+    copied = sizes.dual and l > 0
+    if not level > 0:
+        forward(shape, inputs, (numbers.states, weights), fan_in, out)
+    elif tile > 0 and (copied or not sizes.dual):
+        if copied:
+            forward(shape, inputs, (numbers.points, weights), fan_in, out)
+        else:
+            forward(shape, inputs, (numbers.states, weights), fan_in, out)
+    elif copied:
+        forward_shrunk(shape, inputs, (numbers.states, weights), fan_in, out, level, (numbers.points, weights, apart))
+    elif sizes.dual:  # nobody asks for the points of the first layer again: all are stored in one place
+        nowhere = (numbers.points, thread * sizes.numbers, 0)
+        forward_shrunk(shape, inputs, (numbers.states, weights), fan_in, out, level, nowhere)
+    else:
+        forward_shrunk(shape, inputs, (numbers.states, weights), fan_in, out, level, (numbers.states, weights, apart))
+
+
+@internal
+def _nonlinearity(numbers, sizes, place, thread, last):
+    """Scale the outputs of a tile, add the biases, and set what is negative to zero, except in the last layer."""
+    l, tile = place
+    layers, lanes, rows, size = sizes.layers, sizes.shape[1], len(sizes.shape[0]), len(sizes.shape[1])
+    columns, scale = layers.vectors[l], np.float32(numbers.maps[thread, l, SCALE])
+    bias = (thread * sizes.numbers + layers.bias[l]) // size
+    first = (thread * sizes.outputs + layers.outputs[l]) // size + tile * rows * columns
+    for j in range(columns):
+        shift = load(lanes, numbers.states, bias + j)
+        for b in range(rows):
+            value = load(lanes, numbers.outputs, first + b * columns + j) * scale + shift
+            if not last:
+                value = max(value, 0.0)
+            store(numbers.outputs, first + b * columns + j, value)
+
+
+@internal
+def _slopes(examples, minibatches, numbers, sizes, place, thread):
+    """The scores of each example become the derivatives of the loss by them, times its share of the minibatch."""
+    r, s, k = place
+    layers, lanes, size, rows = sizes.layers, sizes.shape[1], len(sizes.shape[1]), len(sizes.shape[0])
+    l = len(layers.fan_in) - 1
+    columns = layers.vectors[l]
+    for b in range(sizes.tiles * rows):
+        first = (thread * sizes.outputs + layers.outputs[l]) // size + b * columns
+        share = np.float32(0)
+        if b < sizes.batch:
+            share = minibatches.shares[r, s, k, b] if minibatches.shares.size > 0 else np.float32(1 / sizes.batch)
+        largest, total = np.float32(-np.inf), np.float32(0)
+        for j in range(columns):
+            score = load(lanes, numbers.outputs, first + j) + load(lanes, numbers.padding, j)
+            largest = max(largest, reduced(score)[0])
+        for j in range(columns):
+            score = load(lanes, numbers.outputs, first + j) + load(lanes, numbers.padding, j)
+            power = exp(score - largest) * load(lanes, numbers.padding, columns + j)
+            store(numbers.outputs, first + j, power)
+            total += reduced(power)[1]
+        factor = share / total
+        for j in range(columns):
+            store(numbers.outputs, first + j, load(lanes, numbers.outputs, first + j) * factor)
+        label = examples.labels[numbers.rows[thread * sizes.tiles * rows + b]]
+        numbers.outputs[first * size + label] -= share
+
+
+@internal
+def _step(numbers, sizes, thread, cell, k):
+    """Carry the derivatives back from layer to layer, and step against them in each."""
+    layers, lanes, width = sizes.layers, len(sizes.shape[1]), len(sizes.shape[2])
+    for l in range(len(layers.fan_in) - 1, -1, -1):
+        if l > 0:
+            for tile in range(sizes.tiles):
+                _carry_back(numbers, sizes, (l, tile), thread)
+        scale = numbers.maps[thread, l, SCALE]
+        factor = np.float32(-numbers.cells.step[cell] / (1.0 if sizes.dual else scale))
+        for p in range(0, layers.vectors[l], width):
+            for tile in range(sizes.tiles):
+                if p + width <= layers.vectors[l]:
+                    _update_panel(sizes.shape, numbers, sizes, (l, p, tile), thread, factor)
+                else:
+                    _update_panel(sizes.narrow, numbers, sizes, (l, p, tile), thread, factor)
+        _update_bias(numbers, sizes, l, thread, np.float32(-numbers.cells.step[cell]))
+        if sizes.psi != FREE and sizes.on_clients:
+            _map(numbers, sizes, l, thread, cell, k)
+
+
+@internal
+def _carry_back(numbers, sizes, place, thread):
+    """The derivatives by the inputs of layer l of a tile, in place of the outputs of the layer before."""
+    l, tile = place
+    layers, rows, lanes = sizes.layers, len(sizes.shape[0]), len(sizes.shape[1])
+    fan_in, fan_out, stride = layers.fan_in[l], layers.fan_out[l], layers.vectors[l] * lanes
+    before, apart = layers.vectors[l - 1] * lanes, -(-rows // lanes) * lanes
+    own = thread * sizes.outputs
+    slopes, inputs = own + layers.outputs[l] + tile * rows * stride, own + layers.outputs[l - 1] + tile * rows * before
+    for j in range(0, stride, lanes):
+        whole = (numbers.outputs, slopes + j, stride)
+        target = (numbers.turned, thread * sizes.turned + j * apart, apart)
+        pack(sizes.shape, whole, (numbers.counting, 0), target)
+    level, scale = numbers.maps[thread, l, LEVEL], np.float32(numbers.maps[thread, l, SCALE])
+    turned, first = (numbers.turned, thread * sizes.turned), thread * sizes.numbers + layers.weights[l]
+    full = len(sizes.shape[2]) * lanes
+    for k in range(0, before, lanes):
+        outputs = (numbers.outputs, inputs + k, before)
+        if level > 0:
+            back(sizes.shape, turned, (numbers.points, first + k * full, k), fan_in, fan_out, scale, outputs, outputs)
+        else:
+            back(sizes.shape, turned, (numbers.states, first + k * full, k), fan_in, fan_out, scale, outputs, outputs)
+
+
+@internal
+def _update_panel(shape, numbers, sizes, place, thread, factor):
+    """Add factor times the gradient of a tile to one panel of weights."""
+    l, p, tile = place
+    layers, rows, lanes = sizes.layers, len(shape[0]), len(shape[1])
+    stride, fan_in = layers.vectors[l] * lanes, layers.fan_in[l]
+    source = thread * sizes.packed + layers.packed[l] + tile * _tile_of_inputs(sizes, fan_in)
+    slopes = thread * sizes.outputs + layers.outputs[l] + tile * rows * stride + p * lanes
+    weights = thread * sizes.numbers + layers.weights[l] + p * fan_in * lanes
+    update(
+        shape, (numbers.packed, source), (numbers.states, weights), fan_in, (numbers.outputs, slopes, stride), factor
+    )
+
+
+@internal
+def _update_bias(numbers, sizes, l, thread, factor):
+    """Add factor times the gradient of all tiles to the biases of a layer."""
+    layers, lanes, size = sizes.layers, sizes.shape[1], len(sizes.shape[1])
+    bias, columns = (thread * sizes.numbers + layers.bias[l]) // size, layers.vectors[l]
+    first = (thread * sizes.outputs + layers.outputs[l]) // size
+    for j in range(columns):
+        total = load(lanes, numbers.outputs, first + j)
+        for b in range(1, sizes.tiles * len(sizes.shape[0])):
+            total += load(lanes, numbers.outputs, first + b * columns + j)
+        store(numbers.states, bias + j, load(lanes, numbers.states, bias + j) + total * factor)
+
+
+@internal
+def _map(numbers, sizes, l, thread, cell, k):
+    """The proximal map after step k: the next gradient is taken at its point; in mirror descent it is the state, too."""
+    maps, layers, size = numbers.maps, sizes.layers, len(sizes.shape[1])
+    place, vectors = thread * sizes.numbers + layers.weights[l], layers.fan_in[l] * layers.vectors[l]
+    scale, t = maps[thread, l, SCALE], numbers.cells.step[cell]
+    if sizes.dual:
+        scale, t = 1.0, np.float64(numbers.walked[cell]) + t * (k + 1)
+    elif scale < SMALLEST:
+        for j in range(place // size, place // size + vectors):
+            store(numbers.states, j, load(sizes.shape[1], numbers.states, j) * np.float32(scale))
+        scale = 1.0
+    found = proximal(
+        sizes,
+        numbers.cells.strengths,
+        cell,
+        t,
+        (numbers.states, place),
+        vectors,
+        scale,
+        maps[thread, l, GUESS],
+        maps[thread, l, DENSITY],
+    )
+    maps[thread, l, LEVEL], maps[thread, l, SCALE], maps[thread, l, DENSITY] = found
+    if found[0] > 0:
+        maps[thread, l, GUESS] = found[0]
