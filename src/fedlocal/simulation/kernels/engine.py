@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,9 @@ STEPS = {"init", "broadcast", "start", "step", "finish", "update", "primal"}
 
 class LinearEngine:
     """Rounds of some methods of one kind, at most LANES of them, on LeastSquares or Logistic."""
+
+    name: ClassVar[Literal["linear"]] = "linear"
+    most_cells: ClassVar[int] = LANES
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """What the compiled loops of the network engine work on.
 
-All numbers of a network are in one flat array, layer after layer: the panels of its weights, then its biases, both padded with zero
-columns to whole vectors. Places are counted in numbers.
+All numbers of a network are in one flat array, layer after layer: the panels of its weights, then its biases, both padded with
+zero columns to whole vectors. Places are counted in numbers.
 """
 
 from typing import NamedTuple
@@ -60,20 +60,13 @@ class Numbers(NamedTuple):
     server: np.ndarray  # (cells W + slack,)
     walked: np.ndarray  # (cells,) float32, the step length that dual averaging has walked
     diverged: np.ndarray  # (cells,) the round after which a cell was not finite, or -1
-    totals: (
-        np.ndarray
-    )  # ((cells + T) W,) weighted sums of the clients' changes; a thread's own is for a cell that is cut
+    totals: np.ndarray  # ((cells + T) W,) sums of the clients' changes; a thread's own is for a cell that is cut
     cut: np.ndarray  # (T,) the cell that a thread began in its midst, or -1
     begins: np.ndarray  # (cells, L, 2) threshold and scale of the weights with which clients begin
-    states: np.ndarray  # (T W + slack,)
-    points: (
-        np.ndarray
-    )  # (T W + slack,) dual averaging: the weights of all layers but the first at which gradients are taken
+    states: np.ndarray  # (T W + slack,); dual averaging: (2 T W + slack,), then the points at which gradients are taken
     maps: np.ndarray  # (T, L, 4) threshold and scale of the weights, a guess of the next threshold, density there
     packed: np.ndarray  # (T packed,) inputs of all layers
-    outputs: (
-        np.ndarray
-    )  # (T outputs,) of all layers, which become the derivatives of the loss by what enters the nonlinearity
+    outputs: np.ndarray  # (T outputs,) of all layers, and then the loss's derivatives by them before max(., 0)
     turned: np.ndarray  # (T turned,) derivatives of one layer, packed
     rows: np.ndarray  # (T (tiles R),) rows of the data in a minibatch
     counting: np.ndarray  # (R,) 0, 1, 2, ...

@@ -5,7 +5,7 @@ README.md, in the folder above, explains panels, tiles and proximal maps.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 from fedlocal.core import AbstractProblem, LocalMethod, Params, Separable
 from fedlocal.core.schedule import has_schedule
 from fedlocal.data.federated_data import SparseMatrix
+from fedlocal.metrics import losses_in_float64
 from fedlocal.problems import MLP
 from fedlocal.regularizers import L1, L1Ball, L2Ball
 from fedlocal.simulation.kernels.barrier import meeting_place, together
@@ -44,6 +45,9 @@ COMPUTED = {"scores", "losses", "penalty", "gradient", "full_gradient", "prepare
 
 class NetworkEngine:
     """Rounds of some methods of one kind on an MLP, in float32."""
+
+    name: ClassVar[Literal["network"]] = "network"
+    most_cells: ClassVar[int] = 64
 
     def __init__(
         self,
@@ -132,6 +136,10 @@ class NetworkEngine:
         self.returned = server
         return states._replace(server=server, diverged=numbers.diverged.astype(np.int32)), done
 
+    def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
+        """F at several points, stacked along the first axis, in float64."""
+        return losses_in_float64(self.problem, points, loss_weights)
+
     def _minibatches(self, first: int, count: int) -> Minibatches:
         """The minibatches of at most `count` rounds; they are in one block of cohorts."""
         cohorts, place, per_call = self.plan.cohorts(first // COHORT_BLOCK), first % COHORT_BLOCK, self.rounds_at_once
@@ -186,7 +194,7 @@ class NetworkEngine:
         lanes, classes = layout.machine.lanes, int(layout.layers.fan_out[-1])
         columns = int(layout.layers.vectors[-1]) * lanes
         outside = np.arange(columns) >= classes
-        local = threads * layout.numbers + layout.slack
+        local = (1 + sizes.dual) * threads * layout.numbers + layout.slack
         return Numbers(
             cells=_cells(self.forms),
             server=np.zeros(self.count * layout.numbers + layout.slack, np.float32),
@@ -196,7 +204,6 @@ class NetworkEngine:
             cut=np.empty(threads, np.int64),
             begins=np.empty((self.count, layers, 2)),
             states=np.zeros(local, np.float32),
-            points=np.zeros(local if sizes.dual else layout.slack, np.float32),
             maps=np.empty((threads, layers, 4)),
             packed=np.zeros(threads * layout.packed, np.float32),
             outputs=np.zeros(threads * layout.outputs, np.float32),
@@ -264,8 +271,8 @@ def _form(method: LocalMethod, steps: int) -> Form:
 
 def _cells(forms: Sequence[Form]) -> Cells:
     column = lambda name: np.array([getattr(form, name) for form in forms], float)  # noqa: E731
-    strengths = column("client_psi")[:, 1:].copy(), column("server_psi")[:, 1:].copy()
-    return Cells(column("step"), column("keep"), column("take"), *strengths, column("server_step"))
+    clients, server = column("client_psi")[:, 1:].copy(), column("server_psi")[:, 1:].copy()
+    return Cells(column("step"), column("keep"), column("take"), clients, server, column("server_step"))
 
 
 def _layers_of(leaves: list[Any]) -> list[dict[str, Any]]:

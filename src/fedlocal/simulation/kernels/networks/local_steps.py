@@ -120,22 +120,19 @@ def _forward_panel(shape, numbers, sizes, place, thread):
     inputs = (numbers.packed, source)
     out = (numbers.outputs, thread * sizes.outputs + layers.outputs[l] + tile * rows * stride + p * lanes, stride)
     weights = thread * sizes.numbers + layers.weights[l] + p * fan_in * lanes
-    level, apart = numbers.maps[thread, l, LEVEL], len(shape[2]) * lanes
-    copied = sizes.dual and l > 0
+    level = numbers.maps[thread, l, LEVEL]
     if not level > 0:
         forward(shape, inputs, (numbers.states, weights), fan_in, out)
-    elif tile > 0 and (copied or not sizes.dual):
-        if copied:
-            forward(shape, inputs, (numbers.points, weights), fan_in, out)
-        else:
-            forward(shape, inputs, (numbers.states, weights), fan_in, out)
-    elif copied:
-        forward_shrunk(shape, inputs, (numbers.states, weights), fan_in, out, level, (numbers.points, weights, apart))
-    elif sizes.dual:  # nobody asks for the points of the first layer again: all are stored in one place
-        nowhere = (numbers.points, thread * sizes.numbers, 0)
-        forward_shrunk(shape, inputs, (numbers.states, weights), fan_in, out, level, nowhere)
-    else:
-        forward_shrunk(shape, inputs, (numbers.states, weights), fan_in, out, level, (numbers.states, weights, apart))
+        return
+    copy, apart = weights, len(shape[2]) * lanes
+    if sizes.dual:
+        copy += sizes.threads * sizes.numbers  # the points, behind the states
+    if tile > 0 and (l > 0 or not sizes.dual):
+        forward(shape, inputs, (numbers.states, copy), fan_in, out)
+        return
+    if sizes.dual and l == 0:
+        apart = 0  # nobody asks for the points of the first layer again: all are stored in one place
+    forward_shrunk(shape, inputs, (numbers.states, weights), fan_in, out, level, (numbers.states, copy, apart))
 
 
 @internal
@@ -186,7 +183,7 @@ def _slopes(examples, minibatches, numbers, sizes, place, thread):
 @internal
 def _step(numbers, sizes, thread, cell, k):
     """Carry the derivatives back from layer to layer, and step against them in each."""
-    layers, lanes, width = sizes.layers, len(sizes.shape[1]), len(sizes.shape[2])
+    layers, width = sizes.layers, len(sizes.shape[2])
     for l in range(len(layers.fan_in) - 1, -1, -1):
         if l > 0:
             for tile in range(sizes.tiles):
@@ -217,15 +214,13 @@ def _carry_back(numbers, sizes, place, thread):
         whole = (numbers.outputs, slopes + j, stride)
         target = (numbers.turned, thread * sizes.turned + j * apart, apart)
         pack(sizes.shape, whole, (numbers.counting, 0), target)
-    level, scale = numbers.maps[thread, l, LEVEL], np.float32(numbers.maps[thread, l, SCALE])
-    turned, first = (numbers.turned, thread * sizes.turned), thread * sizes.numbers + layers.weights[l]
-    full = len(sizes.shape[2]) * lanes
+    turned, scale = (numbers.turned, thread * sizes.turned), np.float32(numbers.maps[thread, l, SCALE])
+    first, full = thread * sizes.numbers + layers.weights[l], len(sizes.shape[2]) * lanes
+    if numbers.maps[thread, l, LEVEL] > 0:
+        first += sizes.threads * sizes.numbers  # the points, behind the states
     for k in range(0, before, lanes):
         outputs = (numbers.outputs, inputs + k, before)
-        if level > 0:
-            back(sizes.shape, turned, (numbers.points, first + k * full, k), fan_in, fan_out, scale, outputs, outputs)
-        else:
-            back(sizes.shape, turned, (numbers.states, first + k * full, k), fan_in, fan_out, scale, outputs, outputs)
+        back(sizes.shape, turned, (numbers.states, first + k * full, k), fan_in, fan_out, scale, outputs, outputs)
 
 
 @internal

@@ -1,9 +1,9 @@
 """Small matrix products of the network engine, whose operands stay in the registers of the processor.
 
-A shape is a tuple of three tuples, whose lengths the compiler knows: R, the examples of a tile; the lanes of a vector; the vectors
-of a panel. An operand is a tuple of a float32 array, a place in it (counted in numbers), and, where it is a matrix, how far apart
-its rows are. A panel holds some neighbouring columns of a matrix of weights: row k is at k times the panel's width. The inputs of
-a tile are packed: number k of example b is at k R + b.
+A shape is a tuple of three tuples, whose lengths the compiler knows: R, the examples of a tile; the lanes of a vector; the
+vectors of a panel. An operand is a tuple of a float32 array, a place in it (counted in numbers), and, where it is a matrix, how
+far apart its rows are. A panel holds some neighbouring columns of a matrix of weights: row k is at k times the panel's width. The
+inputs of a tile are packed: number k of example b is at k R + b.
 """
 
 from typing import Any

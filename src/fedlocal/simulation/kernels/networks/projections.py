@@ -24,8 +24,8 @@ def l1_threshold(lanes, weights, vectors, radius, guess, density):
     """The threshold whose soft thresholding projects so many vectors onto the l1 ball, 0 within it; and the density of their
     absolute values there.
 
-    The sum over max(|w| - level, 0) is convex and piecewise linear, so that Newton's method rises to the threshold from the second
-    step on. It stops where the next sum is known to be close: by the present one, which only falls, or by the density.
+    The sum over max(|w| - level, 0) is convex and piecewise linear, so that Newton's method rises to the threshold from the
+    second step on. It stops where the next sum is known to be close: by the present one, which only falls, or by the density.
     """
     level = guess
     total, count = beyond(lanes, weights, vectors, 1, level)

@@ -25,17 +25,17 @@ def run_rounds(examples, minibatches, numbers, sizes, meeting, thread):
             if numbers.diverged[cell] < 0:
                 _update(numbers, sizes, cell, _mean_steps(minibatches, r), minibatches.first + r + 1)
         meet(meeting, thread)
-        if not _any_alive(numbers, sizes):
+        if _count_alive(numbers, sizes) == 0:
             return r + 1
     return rounds
 
 
 @internal
-def _any_alive(numbers, sizes):
+def _count_alive(numbers, sizes):
+    alive = 0
     for cell in range(sizes.cells):
-        if numbers.diverged[cell] < 0:
-            return True
-    return False
+        alive += numbers.diverged[cell] < 0
+    return alive
 
 
 @internal
@@ -54,11 +54,9 @@ def _begin(numbers, sizes, cell):
 @internal
 def _run_clients(examples, minibatches, numbers, sizes, r, thread):
     """The clients of all cells, in order, are cut into one part for each thread with about as many local steps."""
-    many, total, alive = minibatches.clients.shape[1], 0, 0
+    many, total, alive = minibatches.clients.shape[1], 0, _count_alive(numbers, sizes)
     for s in range(many):
         total += minibatches.steps[minibatches.clients[r, s]]
-    for cell in range(sizes.cells):
-        alive += numbers.diverged[cell] < 0
     done, mine = 0, -1  # steps of the clients before, and the cell of the thread's last client
     numbers.cut[thread] = -1
     for cell in range(sizes.cells):
@@ -112,5 +110,5 @@ def _update(numbers, sizes, cell, mean_steps, done):
                 for j in range(place // size, place // size + vectors):
                     store(numbers.server, j, shrunk(load(lanes, numbers.server, j), level) * scale)
     numbers.walked[cell] += np.float32(walked)
-    if not reduced(odd)[1] == 0:
+    if reduced(odd)[1] != 0:
         numbers.diverged[cell] = done
