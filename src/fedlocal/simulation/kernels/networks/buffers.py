@@ -12,6 +12,11 @@ import numpy as np
 FREE, L1_BALL, L2_BALL, ELASTIC = range(4)
 
 
+Shape = tuple[
+    tuple[int, ...], tuple[int, ...], tuple[int, ...]
+]  # lengths: examples of a tile, lanes, vectors of a panel
+
+
 class Examples(NamedTuple):
     """The data of all clients."""
 
@@ -68,7 +73,7 @@ class Numbers(NamedTuple):
     packed: np.ndarray  # (T packed,) inputs of all layers
     outputs: np.ndarray  # (T outputs,) of all layers, and then the loss's derivatives by them before max(., 0)
     turned: np.ndarray  # (T turned,) derivatives of one layer, packed
-    rows: np.ndarray  # (T (tiles R),) rows of the data in a minibatch
+    rows: np.ndarray  # (T examples,) rows of the data in a minibatch
     counting: np.ndarray  # (R,) 0, 1, 2, ...
     padding: np.ndarray  # (2, columns of the last layer) 0 and -1e30 where there is no class; 1 and 0
 
@@ -82,7 +87,7 @@ class Sizes(NamedTuple):
     packed: int  # numbers of a thread's `packed`
     outputs: int
     turned: int
-    tiles: int  # of a minibatch
+    examples: int  # of a minibatch, up to whole tiles
     batch: int
     features: int  # of an example, padded
     psi: int  # kind of the regulariser
@@ -90,9 +95,6 @@ class Sizes(NamedTuple):
     on_clients: bool  # clients apply the regulariser
     on_server: bool  # the server ends its step with a proximal map
     layers: Layers
-    shape: tuple[
-        tuple[int, ...], tuple[int, ...], tuple[int, ...]
-    ]  # lengths: examples of a tile, lanes, vectors of a panel
-    narrow: tuple[
-        tuple[int, ...], tuple[int, ...], tuple[int, ...]
-    ]  # the same for the last vector where panels have two
+    lanes: tuple[int, ...]  # its length is that of a vector
+    shapes: tuple[Shape, Shape]  # of panels, and of the last vector where panels have two
+    short_shapes: tuple[Shape, Shape]  # the same for minibatches of few examples

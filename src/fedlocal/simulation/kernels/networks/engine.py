@@ -168,7 +168,8 @@ class NetworkEngine:
 
     def _sizes(self) -> Sizes:
         layout, (psi, dual, on_clients, on_server) = self.layout, self.forms[0].kind
-        rows, lanes = (0,) * layout.rows, (0,) * layout.machine.lanes
+        lanes, panel = (0,) * layout.machine.lanes, (0,) * layout.machine.width
+        rows = [(0,) * count for count in (layout.rows, layout.short_rows)]
         return Sizes(
             cells=self.count,
             threads=self.threads,
@@ -176,7 +177,7 @@ class NetworkEngine:
             packed=layout.packed,
             outputs=layout.outputs,
             turned=layout.turned,
-            tiles=layout.tiles,
+            examples=layout.tiles * layout.rows,
             batch=self.plan.batch_size or 0,
             features=layout.features,
             psi=psi,
@@ -184,8 +185,9 @@ class NetworkEngine:
             on_clients=on_clients,
             on_server=on_server,
             layers=layout.layers,
-            shape=(rows, lanes, (0,) * layout.machine.width),
-            narrow=(rows, lanes, (0,)),
+            lanes=lanes,
+            shapes=((rows[0], lanes, panel), (rows[0], lanes, (0,))),
+            short_shapes=((rows[1], lanes, panel), (rows[1], lanes, (0,))),
         )
 
     def _numbers(self) -> Numbers:

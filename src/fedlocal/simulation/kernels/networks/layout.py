@@ -9,6 +9,7 @@ import numpy as np
 from fedlocal.simulation.kernels.jit import entry
 from fedlocal.simulation.kernels.networks.buffers import Layers
 
+SHORT_TILE = 3
 LARGEST_TILE = 12  # examples whose sums fit into the registers
 
 
@@ -36,6 +37,7 @@ class Layout(NamedTuple):
     packed: int
     outputs: int
     turned: int
+    short_rows: int  # of a tile for minibatches of few examples, which the last one of an epoch often is
     slack: int  # numbers behind an array that may be read, though not used
 
     @classmethod
@@ -59,8 +61,9 @@ class Layout(NamedTuple):
         )
         numbers, packed, total = (int(places[-1]) for places in begins)
         turned = (max(vectors) + 2) * lanes * -(-rows // lanes) * lanes
+        short = SHORT_TILE if rows > 2 * SHORT_TILE else rows
         slack = lanes * lanes * (machine.width + 1)
-        return cls(layers, machine, tiles, rows, vectors[0] * lanes, numbers, packed, total, turned, slack)
+        return cls(layers, machine, tiles, rows, vectors[0] * lanes, numbers, packed, total, turned, short, slack)
 
     def pack(self, params: Any, target: np.ndarray) -> None:
         """Write the parameters of some cells, stacked, into a flat array."""

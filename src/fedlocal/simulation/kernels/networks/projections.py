@@ -76,10 +76,10 @@ def norm_of(lanes, weights, vectors):
 def proximal(sizes, strengths, cell, t, weights, vectors, scale, guess, density):
     """Threshold, scale and density of the proximal map of scale times so many vectors: it is scale' soft(vectors, threshold)."""
     if sizes.psi == L1_BALL:
-        level, density = l1_threshold(sizes.shape[1], weights, vectors, strengths[cell, 0] / scale, guess, density)
+        level, density = l1_threshold(sizes.lanes, weights, vectors, strengths[cell, 0] / scale, guess, density)
         return level, scale, density
     if sizes.psi == L2_BALL:
-        norm = scale * norm_of(sizes.shape[1], weights, vectors)
+        norm = scale * norm_of(sizes.lanes, weights, vectors)
         return 0.0, scale * strengths[cell, 0] / norm if norm > strengths[cell, 0] else scale, 0.0
     if sizes.psi == ELASTIC:
         return t * strengths[cell, 0] / scale, scale / (1 + t * strengths[cell, 1]), 0.0

@@ -87,7 +87,7 @@ def _mean_steps(minibatches, r):
 @internal
 def _update(numbers, sizes, cell, mean_steps, done):
     """The server's step of a cell; write down that it diverged if it is not finite afterwards."""
-    cells, lanes, layers, size = numbers.cells, sizes.shape[1], sizes.layers, len(sizes.shape[1])
+    cells, lanes, layers, size = numbers.cells, sizes.lanes, sizes.layers, len(sizes.lanes)
     keep, take = np.float32(cells.keep[cell]), np.float32(cells.take[cell])
     begin, length = cell * sizes.numbers // size, sizes.numbers // size
     odd = load(lanes, numbers.server, begin) * 0.0
