@@ -2,8 +2,9 @@
 
     python benchmarks/networks.py --folder PATH
 
-PATH holds mnist_by_writer.npz. Repeats are interleaved and medians taken, and compile time is apart. The operations of a local step
-are those of its dense products: 2 B n m for each of scores, gradient and, but for the first layer, derivatives by the inputs.
+PATH holds mnist_by_writer.npz. Repeats are interleaved and medians taken, and compile time is apart. The operations of a local
+step are those of its dense products: 2 B n m for each of scores, gradient and, but for the first layer, derivatives by the inputs,
+where B counts the examples that there are: a third of the minibatches have one to three.
 """
 
 import argparse
@@ -50,7 +51,9 @@ def square_product(multiply: Callable[[Any, Any], Any], a: Any) -> Callable[[], 
     return measure
 
 
-def swept(problem: Any, method: Any, grid: Any, work: tuple[int, str, list[Any]], **sampling: Any) -> Callable[[], float]:
+def swept(
+    problem: Any, method: Any, grid: Any, work: tuple[int, str, list[Any]], **sampling: Any
+) -> Callable[[], float]:
     """GFLOPS of the rounds of a sweep; what a call costs apart from them is measured by a call with one round."""
     rounds, engine, metrics = work
     needed = 25 * operations(problem, sampling, range(1, rounds))
@@ -58,7 +61,15 @@ def swept(problem: Any, method: Any, grid: Any, work: tuple[int, str, list[Any]]
     def call(rounds: int) -> float:
         began = time.perf_counter()
         fl.sweep(
-            problem, method, grid, rounds=rounds, eval_every=rounds, metrics=metrics, engine=engine, progress=False, **sampling
+            problem,
+            method,
+            grid,
+            rounds=rounds,
+            eval_every=rounds,
+            metrics=metrics,
+            engine=engine,
+            progress=False,
+            **sampling,
         )
         return time.perf_counter() - began
 
@@ -95,7 +106,9 @@ def main() -> None:
             value = measure()
             if repeat:  # the first one compiles
                 found[name].append(value)
-    table = Table("what", "GFLOPS", "of NumPy's sgemm", "of XLA's sgemm", title="25 cells of femnist-2nn", title_justify="left")
+    table = Table(
+        "what", "GFLOPS", "of NumPy's sgemm", "of XLA's sgemm", title="25 cells of femnist-2nn", title_justify="left"
+    )
     medians = {name: float(np.median(values)) for name, values in found.items()}
     for name, value in medians.items():
         parts = [f"{value / medians[f'sgemm of {library}']:.0%}" for library in ("NumPy", "XLA")]

@@ -69,7 +69,7 @@ class Numbers(NamedTuple):
     cut: np.ndarray  # (T,) the cell that a thread began in its midst, or -1
     begins: np.ndarray  # (cells, L, 2) threshold and scale of the weights with which clients begin
     states: np.ndarray  # (T W + slack,); dual averaging: (2 T W + slack,), then the points at which gradients are taken
-    maps: np.ndarray  # (T, L, 4) threshold and scale of the weights, a guess of the next threshold, density there
+    maps: np.ndarray  # (T, L, 3) threshold and scale of the weights, a guess of the next threshold
     packed: np.ndarray  # (T packed,) inputs of all layers
     outputs: np.ndarray  # (T outputs,) of all layers, and then the loss's derivatives by them before max(., 0)
     turned: np.ndarray  # (T turned,) derivatives of one layer, packed

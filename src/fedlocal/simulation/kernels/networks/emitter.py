@@ -121,15 +121,32 @@ class Emitter:
         self.add(variables[0], self.builder.select(outside, rest, self.zero))
         self.add(variables[1], self.builder.select(outside, self.spread(ir.Constant(NUMBER, 1.0)), self.zero))
 
-    def totals(self, variables: Sequence[Any], number: int) -> Any:
-        """A tuple of so many float64 numbers: each is the sum of every `number`-th variable from its own on."""
-        found = []
-        for first in range(number):
-            total = self.builder.load(variables[first])
-            for variable in variables[first + number :: number]:
-                total = self.builder.fadd(total, self.builder.load(variable))
-            found.append(self.builder.fpext(self.reduced("fadd", total), ir.DoubleType()))
-        return self.context.make_tuple(self.builder, types.UniTuple(types.float64, number), found)
+    def sums(self, count: int) -> list[Any]:
+        """So many sums in float64, which start at zero: a number for each lane."""
+        kind = ir.VectorType(ir.DoubleType(), self.lanes)
+        made = [cgutils.alloca_once(self.builder, kind) for _ in range(count)]
+        for variable in made:
+            self.builder.store(ir.Constant(kind, [0.0] * self.lanes), variable)
+        return made
+
+    def flush(self, variables: Sequence[Any], sums: Sequence[Any]) -> None:
+        """Add variable i to sum i modulo their number, and set it to zero."""
+        for i, variable in enumerate(variables):
+            total = sums[i % len(sums)]
+            wide = self.builder.fpext(self.builder.load(variable), total.type.pointee)
+            self.builder.store(self.builder.fadd(self.builder.load(total), wide), total)
+            self.builder.store(self.zero, variable)
+
+    def pair(self, sums: Sequence[Any]) -> Any:
+        """A tuple of two sums over all lanes."""
+        number, found = ir.DoubleType(), []
+        for total in map(self.builder.load, sums):
+            kind = ir.FunctionType(number, [number, total.type])
+            name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
+            function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+            arguments = [ir.Constant(number, 0.0), total]
+            found.append(self.builder.call(function, arguments, fastmath=REORDERED))
+        return self.context.make_tuple(self.builder, types.UniTuple(types.float64, 2), found)
 
     @contextmanager
     def counting(self, count: Any) -> Iterator[Any]:

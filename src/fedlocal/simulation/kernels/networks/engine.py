@@ -37,7 +37,7 @@ from fedlocal.simulation.rounds import RunState
 
 LARGEST_BATCH = 96  # examples; JAX is as fast with larger products
 DRAWS_AT_ONCE = 1 << 20  # examples that JAX draws in one call
-SMALL_RUN = 1 << 33  # numbers of all clients, steps and rounds: JAX is done in about the time that compiling takes
+SMALL_RUN = 1 << 37  # numbers of all clients, steps and rounds: JAX is done in about the time that compiling takes
 BALLS = {L1Ball: L1_BALL, L2Ball: L2_BALL}
 NOTHING = (FREE, 0.0, 0.0)
 COMPUTED = {"scores", "losses", "penalty", "gradient", "full_gradient", "prepare"}
@@ -87,7 +87,8 @@ class NetworkEngine:
         rounds: int | None = None,
     ) -> str | None:
         """Why the kernels do not apply (or would not be faster, if so many `rounds` are to be run), or None when they do."""
-        if not isinstance(problem, MLP) or not states_its_own(problem, "scores", COMPUTED - {"scores"}):
+        kind = type(problem)
+        if not issubclass(kind, MLP) or any(getattr(kind, name) is not getattr(MLP, name) for name in COMPUTED):
             return f"it serves MLP, not {type(problem).__name__}"
         if isinstance(problem.data.arrays[0], SparseMatrix):
             return "features are sparse"
@@ -206,7 +207,7 @@ class NetworkEngine:
             cut=np.empty(threads, np.int64),
             begins=np.empty((self.count, layers, 2)),
             states=np.zeros(local, np.float32),
-            maps=np.empty((threads, layers, 4)),
+            maps=np.empty((threads, layers, 3)),
             packed=np.zeros(threads * layout.packed, np.float32),
             outputs=np.zeros(threads * layout.outputs, np.float32),
             turned=np.zeros(threads * layout.turned, np.float32),

@@ -30,7 +30,7 @@ class Step(NamedTuple):
     tiles: int
 
 
-LEVEL, SCALE, GUESS, DENSITY = range(4)  # the last axis of `Numbers.maps`
+LEVEL, SCALE, GUESS = range(3)  # the last axis of `Numbers.maps`
 SMALLEST = 1e-6  # a smaller scale is multiplied into the weights
 
 
@@ -45,7 +45,7 @@ def run_client(examples, minibatches, numbers, sizes, place, thread, cell):
     for l in range(len(layers.fan_in)):
         for i in range(2):
             numbers.maps[thread, l, i] = numbers.begins[cell, l, i]
-        numbers.maps[thread, l, GUESS], numbers.maps[thread, l, DENSITY] = numbers.maps[thread, l, LEVEL], 0.0
+        numbers.maps[thread, l, GUESS] = numbers.maps[thread, l, LEVEL]
     for k in range(minibatches.steps[minibatches.clients[r, s]]):
         count, rows = _count(minibatches, sizes, r, s, k), len(sizes.shapes[0][0])
         step = Step(thread, cell, r, s, k, -(-count // rows))
@@ -295,17 +295,8 @@ def _map(numbers, sizes, l, thread, cell, k):
         for j in range(place // size, place // size + vectors):
             store(numbers.states, j, load(sizes.lanes, numbers.states, j) * np.float32(scale))
         scale = 1.0
-    found = proximal(
-        sizes,
-        numbers.cells.strengths,
-        cell,
-        t,
-        (numbers.states, place),
-        vectors,
-        scale,
-        maps[thread, l, GUESS],
-        maps[thread, l, DENSITY],
-    )
-    maps[thread, l, LEVEL], maps[thread, l, SCALE], maps[thread, l, DENSITY] = found
-    if found[0] > 0:
-        maps[thread, l, GUESS] = found[0]
+    strengths, guess = numbers.cells.strengths, maps[thread, l, GUESS]
+    level, scale = proximal(sizes, strengths, cell, t, (numbers.states, place), vectors, scale, guess)
+    maps[thread, l, LEVEL], maps[thread, l, SCALE] = level, scale
+    if level > 0:
+        maps[thread, l, GUESS] = level

@@ -14,6 +14,7 @@ from fedlocal.simulation.kernels.networks.emitter import Emitter, Tile
 from fedlocal.simulation.kernels.simd import intrinsic
 
 UNROLLED = 4  # vectors that are added up side by side
+BLOCK = 32  # as many of them are added up in float32
 PAIR = types.UniTuple(types.float64, 2)
 
 
@@ -81,22 +82,31 @@ def update(_: Any, shape: Any, inputs: Any, weights: Any, count: Any, slopes: An
 
 @intrinsic
 def beyond(_: Any, lanes: Any, weights: Any, vectors: Any, step: Any, threshold: Any) -> Any:
-    """The sum of max(|w| - threshold, 0) over every `step`-th of so many vectors, and how many numbers are beyond it."""
+    """The sum of max(|w| - threshold, 0) over every `step`-th of so many vectors, and how many numbers are beyond it.
+
+    Sums of a block are taken in float32, those over the blocks in float64.
+    """
 
     def code(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         emit = Emitter(context, builder, lanes.count)
-        level, found = emit.spread(emit.number(threshold, a[4])), emit.variables(2 * UNROLLED)
+        level, found, totals = emit.spread(emit.number(threshold, a[4])), emit.variables(2 * UNROLLED), emit.sums(2)
         pointer, stride = emit.pointer(weights, a[1]), emit.place(step, a[3])
         count, apart = builder.sdiv(emit.place(vectors, a[2]), stride), builder.mul(stride, emit.index(emit.lanes))
-        rest = builder.srem(count, emit.index(UNROLLED))
-        with emit.counting(builder.sdiv(count, emit.index(UNROLLED))) as i:
-            for c in range(UNROLLED):
-                k = builder.add(builder.mul(i, emit.index(UNROLLED)), emit.index(c))
-                emit.add_beyond(found[2 * c :], emit.load(emit.at(pointer, builder.mul(k, apart))), level)
+
+        def look(k: Any, c: int) -> None:
+            emit.add_beyond(found[2 * c :], emit.load(emit.at(pointer, builder.mul(k, apart))), level)
+
+        with emit.counting(builder.sdiv(count, emit.index(UNROLLED * BLOCK))) as i:
+            with emit.counting(emit.index(BLOCK)) as j:
+                block = builder.add(builder.mul(i, emit.index(BLOCK)), j)
+                for c in range(UNROLLED):
+                    look(builder.add(builder.mul(block, emit.index(UNROLLED)), emit.index(c)), c)
+            emit.flush(found, totals)
+        rest = builder.srem(count, emit.index(UNROLLED * BLOCK))
         with emit.counting(rest) as i:
-            k = builder.sub(builder.sub(count, emit.index(1)), i)
-            emit.add_beyond(found, emit.load(emit.at(pointer, builder.mul(k, apart))), level)
-        return emit.totals(found, 2)
+            look(builder.sub(builder.sub(count, emit.index(1)), i), 0)
+        emit.flush(found, totals)
+        return emit.pair(totals)
 
     return PAIR(lanes, weights, vectors, step, threshold), code
 

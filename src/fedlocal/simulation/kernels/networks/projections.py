@@ -9,6 +9,7 @@ from fedlocal.simulation.kernels.simd import load
 
 SAMPLED = 16  # a first guess is made from every sixteenth vector
 CLOSE = 1e-6  # of the radius by which a projection may be off
+LARGEST = 1e30  # threshold of finite weights
 
 
 @internal
@@ -20,40 +21,45 @@ def newton_step(total, count, level, radius):
 
 
 @internal
-def l1_threshold(lanes, weights, vectors, radius, guess, density):
-    """The threshold whose soft thresholding projects so many vectors onto the l1 ball, 0 within it; and the density of their
-    absolute values there.
+def l1_threshold(lanes, weights, vectors, radius, guess):
+    """The threshold whose soft thresholding projects so many vectors onto the l1 ball; 0 within it, or if they are not finite.
 
     The sum over max(|w| - level, 0) is convex and piecewise linear, so that Newton's method rises to the threshold from the
-    second step on. It stops where the next sum is known to be close: by the present one, which only falls, or by the density.
+    second step on. It stops where the next sum is close to the radius: because the present one is, which only falls, or
+    because of the density of absolute values where the last step rose.
     """
-    level = guess
+    level, density = guess, 0.0
     total, count = beyond(lanes, weights, vectors, 1, level)
     if level == 0 and total > radius and vectors >= 64 * SAMPLED:
-        part = radius * ((vectors // SAMPLED) / vectors)
-        for _ in range(20):
-            found = beyond(lanes, weights, vectors, SAMPLED, level)
-            last, level = level, newton_step(found[0], found[1], level, part)
-            if abs(level - last) <= 1e-3 * level:
-                break
-        if not 0 < level < 1e30:
-            return 0.0, 0.0
+        level = _sampled_threshold(lanes, weights, vectors, radius)
         total, count = beyond(lanes, weights, vectors, 1, level)
     for _ in range(60):
         if level == 0 and not total > radius:
-            return 0.0, 0.0
+            return 0.0
         following = np.float64(np.float32(newton_step(total, count, level, radius)))
-        if not following < 1e30:
-            return 0.0, 0.0
         moved = following - level
-        if moved == 0:
-            return level, density
-        if abs(total - radius) <= CLOSE * radius or (density > 0 and 2 * density * moved * moved <= CLOSE * radius):
-            return following, density
+        if not following < LARGEST:
+            return 0.0
+        if moved == 0 or abs(total - radius) <= CLOSE * radius or 0 < 8 * density * moved * moved <= CLOSE * radius:
+            return following
         level, before = following, count
         total, count = beyond(lanes, weights, vectors, 1, level)
-        density = abs(before - count) / abs(moved)
-    return level, density
+        density = (before - count) / moved if moved > 0 else 0.0
+    return level
+
+
+@internal
+def _sampled_threshold(lanes, weights, vectors, radius):
+    """The threshold of a sample of the vectors with its share of the radius; 0 if that is not finite."""
+    part, level = radius * ((vectors // SAMPLED) / vectors), 0.0
+    for _ in range(20):
+        total, count = beyond(lanes, weights, vectors, SAMPLED, level)
+        last, level = level, newton_step(total, count, level, part)
+        if not level < LARGEST:
+            return 0.0
+        if abs(level - last) <= 1e-3 * level:
+            break
+    return level
 
 
 @internal
@@ -73,14 +79,13 @@ def norm_of(lanes, weights, vectors):
 
 
 @internal
-def proximal(sizes, strengths, cell, t, weights, vectors, scale, guess, density):
-    """Threshold, scale and density of the proximal map of scale times so many vectors: it is scale' soft(vectors, threshold)."""
+def proximal(sizes, strengths, cell, t, weights, vectors, scale, guess):
+    """Threshold and scale of the proximal map of scale times so many vectors: it is scale' soft(vectors, threshold)."""
     if sizes.psi == L1_BALL:
-        level, density = l1_threshold(sizes.lanes, weights, vectors, strengths[cell, 0] / scale, guess, density)
-        return level, scale, density
+        return l1_threshold(sizes.lanes, weights, vectors, strengths[cell, 0] / scale, guess), scale
     if sizes.psi == L2_BALL:
         norm = scale * norm_of(sizes.lanes, weights, vectors)
-        return 0.0, scale * strengths[cell, 0] / norm if norm > strengths[cell, 0] else scale, 0.0
+        return 0.0, scale * strengths[cell, 0] / norm if norm > strengths[cell, 0] else scale
     if sizes.psi == ELASTIC:
-        return t * strengths[cell, 0] / scale, scale / (1 + t * strengths[cell, 1]), 0.0
-    return 0.0, scale, 0.0
+        return t * strengths[cell, 0] / scale, scale / (1 + t * strengths[cell, 1])
+    return 0.0, scale

@@ -47,7 +47,7 @@ def _begin(numbers, sizes, cell):
         if sizes.dual and sizes.on_clients and sizes.psi != FREE and numbers.diverged[cell] < 0:
             place, vectors = cell * sizes.numbers + layers.weights[l], layers.fan_in[l] * layers.vectors[l]
             t, weights = np.float64(numbers.walked[cell]), (numbers.server, place)
-            level, scale, _ = proximal(sizes, numbers.cells.strengths, cell, t, weights, vectors, 1.0, 0.0, 0.0)
+            level, scale = proximal(sizes, numbers.cells.strengths, cell, t, weights, vectors, 1.0, 0.0)
         numbers.begins[cell, l, 0], numbers.begins[cell, l, 1] = level, scale
 
 
@@ -104,7 +104,7 @@ def _update(numbers, sizes, cell, mean_steps, done):
         for l in range(len(layers.fan_in)):
             place, vectors = cell * sizes.numbers + layers.weights[l], layers.fan_in[l] * layers.vectors[l]
             weights = (numbers.server, place)
-            found = proximal(sizes, cells.server_strengths, cell, walked, weights, vectors, 1.0, 0.0, 0.0)
+            found = proximal(sizes, cells.server_strengths, cell, walked, weights, vectors, 1.0, 0.0)
             level, scale = np.float32(found[0]), np.float32(found[1])
             if level > 0 or scale != 1:
                 for j in range(place // size, place // size + vectors):
