@@ -151,8 +151,8 @@ class NetworkEngine:
             shares = np.empty((0, 0, 0, 0)) if draws.weights is None else draws.weights
             self.drawn = (
                 first,
-                np.asarray(draws.rows).astype(np.uint32),
-                np.array(shares, np.float32),
+                np.array(draws.rows, np.uint32, order="C"),
+                np.array(shares, np.float32, order="C"),
                 first // COHORT_BLOCK,
             )
         begin = first - self.drawn[0]
