@@ -71,10 +71,15 @@ class Numbers(NamedTuple):
     states: np.ndarray  # (T W + slack,); dual averaging: (2 T W + slack,), then the points at which gradients are taken
     maps: np.ndarray  # (T, L, 3) threshold and scale of the weights, a guess of the next threshold
     packed: np.ndarray  # (T packed,) inputs of all layers
+    compacted: (
+        np.ndarray
+    )  # (T (features R + lanes),) packed inputs of the first layer that are not zero in all examples
+    listed: np.ndarray  # (T 2 features,) which these are, and which not
+    given: np.ndarray  # (T,) how many there are, or -1 where all inputs are taken
     outputs: np.ndarray  # (T outputs,) of all layers, and then the loss's derivatives by them before max(., 0)
     turned: np.ndarray  # (T turned,) derivatives of one layer, packed
     rows: np.ndarray  # (T examples,) rows of the data in a minibatch
-    counting: np.ndarray  # (R,) 0, 1, 2, ...
+    counting: np.ndarray  # 0, 1, 2, ... for the widest layer
     padding: np.ndarray  # (2, columns of the last layer) 0 and -1e30 where there is no class; 1 and 0
 
 
@@ -90,6 +95,7 @@ class Sizes(NamedTuple):
     examples: int  # of a minibatch, up to whole tiles
     batch: int
     features: int  # of an example, padded
+    compacted: int  # numbers of a thread's `compacted`; 0 where features are rarely zero
     psi: int  # kind of the regulariser
     dual: bool  # the gradient is at the proximal map of the state
     on_clients: bool  # clients apply the regulariser

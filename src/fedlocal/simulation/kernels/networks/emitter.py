@@ -42,10 +42,14 @@ class Emitter:
         """A whole number in a tuple."""
         return self.place(kind[number], self.builder.extract_value(value, number))
 
-    def pointer(self, kind: Any, value: Any) -> Any:
-        """A pointer to a number of an array, from a tuple that begins with the array and the place."""
-        data = self.data(kind[0], self.builder.extract_value(value, 0))
-        return self.builder.gep(data, [self.part(kind, value, 1)])
+    def pointer(self, kind: Any, value: Any, first: int = 0) -> Any:
+        """A pointer to an entry of an array, from a tuple in which `first` is the array and the next part the place."""
+        data = self.data(kind[first], self.builder.extract_value(value, first))
+        return self.builder.gep(data, [self.part(kind, value, first + 1)])
+
+    def listed(self, pointer: Any, i: Any) -> Any:
+        """Entry i of a list of unsigned numbers, as a place."""
+        return self.builder.zext(self.builder.load(self.builder.gep(pointer, [i])), i.type)
 
     def at(self, pointer: Any, place: Any, vectors: int = 0) -> Any:
         """A pointer `place` numbers and so many vectors further."""
@@ -158,17 +162,24 @@ class Emitter:
 class Tile:
     """A product of the packed inputs of some examples with a panel of weights: sizes, pointers, and the loops over its rows."""
 
-    def __init__(self, emit: Emitter, shape: Any, inputs: Any, weights: Any, count: Any):
+    def __init__(self, emit: Emitter, shape: Any, inputs: tuple[Any, Any], weights: Any, count: Any):
         self.emit, self.rows, self.width = emit, shape[0].count, shape[2].count
-        self.inputs, self.weights, self.count = inputs, weights, count
+        self.inputs, self.listed = inputs
+        self.weights, self.count = weights, count
+
+    def places(self, i: Any) -> tuple[Any, Any]:
+        """Where the weights of input i are, and its examples."""
+        emit, k = self.emit, self.emit.listed(self.listed, i)
+        width = emit.index(self.width * emit.lanes)
+        return emit.builder.mul(k, width), emit.builder.mul(i, emit.index(self.rows))
 
     def forward(self, out: Any, stride: Any, seen: Callable[[Any, list[Any]], list[Any]]) -> None:
-        """out[b] = sum_k inputs[k, b] w_k, where w_k = seen(k, weights[k])."""
+        """out[b] = sum_i inputs[i, b] w_k, where k is entry i of the list and w_k = seen(i, weights[k])."""
         emit, builder = self.emit, self.emit.builder
         sums = emit.variables(self.rows * self.width)
-        with emit.counting(self.count) as k:
-            row, first = builder.mul(k, emit.index(self.width * emit.lanes)), builder.mul(k, emit.index(self.rows))
-            w = seen(k, [emit.load(emit.at(self.weights, row, c)) for c in range(self.width)])
+        with emit.counting(self.count) as i:
+            row, first = self.places(i)
+            w = seen(i, [emit.load(emit.at(self.weights, row, c)) for c in range(self.width)])
             for b in range(self.rows):
                 x = emit.broadcast(builder.gep(self.inputs, [builder.add(first, emit.index(b))]))
                 for c in range(self.width):
@@ -179,14 +190,14 @@ class Tile:
                 emit.store(builder.load(sums[b * self.width + c]), emit.at(out, row, c))
 
     def update(self, slopes: Any, stride: Any, factor: Any) -> None:
-        """weights[k] += factor sum_b inputs[k, b] slopes[b]."""
+        """weights[k] += factor sum_b inputs[i, b] slopes[b], where k is entry i of the list."""
         emit, builder, d = self.emit, self.emit.builder, []
         factors = emit.spread(factor)
         for b in range(self.rows):
             row = builder.mul(stride, emit.index(b))
             d.append([builder.fmul(emit.load(emit.at(slopes, row, c)), factors) for c in range(self.width)])
-        with emit.counting(self.count) as k:
-            row, first = builder.mul(k, emit.index(self.width * emit.lanes)), builder.mul(k, emit.index(self.rows))
+        with emit.counting(self.count) as i:
+            row, first = self.places(i)
             places = [emit.at(self.weights, row, c) for c in range(self.width)]
             w = [emit.load(place) for place in places]
             for b in range(self.rows):

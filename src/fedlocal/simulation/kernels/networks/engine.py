@@ -38,6 +38,7 @@ from fedlocal.simulation.rounds import RunState
 LARGEST_BATCH = 96  # examples; JAX is as fast with larger products
 DRAWS_AT_ONCE = 1 << 20  # examples that JAX draws in one call
 SMALL_RUN = 1 << 37  # numbers of all clients, steps and rounds: JAX is done in about the time that compiling takes
+DENSEST = 0.4  # share of non-zeros above which few inputs are zero in all examples of a minibatch
 BALLS = {L1Ball: L1_BALL, L2Ball: L2_BALL}
 NOTHING = (FREE, 0.0, 0.0)
 COMPUTED = {"scores", "losses", "penalty", "gradient", "full_gradient", "prepare"}
@@ -170,6 +171,7 @@ class NetworkEngine:
     def _sizes(self) -> Sizes:
         layout, (psi, dual, on_clients, on_server) = self.layout, self.forms[0].kind
         lanes, panel = (0,) * layout.machine.lanes, (0,) * layout.machine.width
+        compacted = (-(-layout.features // len(lanes)) * layout.rows + 2) * len(lanes)
         rows = [(0,) * count for count in (layout.rows, layout.short_rows)]
         return Sizes(
             cells=self.count,
@@ -181,6 +183,7 @@ class NetworkEngine:
             examples=layout.tiles * layout.rows,
             batch=self.plan.batch_size or 0,
             features=layout.features,
+            compacted=0 if layout.tiles > 1 or _density(self.examples.features) > DENSEST else compacted,
             psi=psi,
             dual=dual,
             on_clients=on_clients,
@@ -209,10 +212,13 @@ class NetworkEngine:
             states=np.zeros(local, np.float32),
             maps=np.empty((threads, layers, 3)),
             packed=np.zeros(threads * layout.packed, np.float32),
+            compacted=np.zeros(threads * sizes.compacted, np.float32),
+            listed=np.zeros(threads * 2 * layout.features, np.uint32),
+            given=np.full(threads, -1),
             outputs=np.zeros(threads * layout.outputs, np.float32),
             turned=np.zeros(threads * layout.turned, np.float32),
             rows=np.zeros(threads * layout.tiles * layout.rows, np.uint32),
-            counting=np.arange(layout.rows, dtype=np.uint32),
+            counting=np.arange(max(layout.rows, *layout.layers.fan_in), dtype=np.uint32),
             padding=np.stack([np.where(outside, -1e30, 0), np.where(outside, 0, 1)]).astype(np.float32),
         )
 
@@ -292,6 +298,11 @@ def _examples(problem: MLP, width: int) -> Examples:
     flat = flat.reshape(-1)
     flat.setflags(write=False)  # as JAX's arrays are: one type, one compilation
     return Examples(flat, np.asarray(labels).astype(np.int64))
+
+
+def _density(features: np.ndarray) -> float:
+    """The share of numbers that are not zero, in a sample."""
+    return float(np.count_nonzero(features[: 1 << 20]) / max(1, len(features[: 1 << 20])))
 
 
 def _reason_slower(methods: int, plan: Plan, x0: Params, rounds: int) -> str | None:

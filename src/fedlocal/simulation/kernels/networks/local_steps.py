@@ -8,6 +8,7 @@ from fedlocal.simulation.kernels.jit import internal
 from fedlocal.simulation.kernels.networks.buffers import FREE
 from fedlocal.simulation.kernels.networks.microkernels import (
     back,
+    compact,
     forward,
     forward_shrunk,
     pack,
@@ -105,11 +106,17 @@ def _take(examples, minibatches, numbers, sizes, shapes, step):
     first = thread * sizes.examples
     for b in range(step.tiles * rows):
         numbers.rows[first + b] = minibatches.drawn[step.r, step.s, step.k, b if b < sizes.batch else 0]
+    begin = thread * sizes.packed + sizes.layers.packed[0]
     for tile in range(step.tiles):
-        target = thread * sizes.packed + sizes.layers.packed[0] + tile * _tile_of_inputs(shapes, sizes.features)
+        target = begin + tile * _tile_of_inputs(shapes, sizes.features)
         for j in range(0, sizes.features, lanes):
             source = (examples.features, j, sizes.features)
             pack(shapes[0], source, (numbers.rows, first + tile * rows), (numbers.packed, target + j * rows, rows))
+    if sizes.compacted > 0:
+        out, listed = (numbers.compacted, thread * sizes.compacted), thread * 2 * sizes.features
+        lists = (numbers.listed, listed), (numbers.listed, listed + sizes.features)
+        count = sizes.layers.fan_in[0]
+        numbers.given[thread] = compact(shapes[0], (numbers.packed, begin), count, out, lists[0], lists[1])
 
 
 @internal
@@ -117,6 +124,18 @@ def _tile_of_inputs(shapes, width):
     """How many numbers the packed inputs of a tile have, with what packing writes behind the last one."""
     rows, lanes = len(shapes[0][0]), len(shapes[0][1])
     return (-(-width // lanes) * rows + 2) * lanes
+
+
+@internal
+def _inputs(shape, numbers, sizes, place, thread):
+    """The packed inputs of a tile of a layer with the list of their rows, and how many there are."""
+    l, tile = place
+    fan_in = sizes.layers.fan_in[l]
+    if l == 0 and sizes.compacted > 0:
+        listed = thread * 2 * sizes.features
+        return (numbers.compacted, thread * sizes.compacted, numbers.listed, listed), numbers.given[thread]
+    source = thread * sizes.packed + sizes.layers.packed[l] + tile * _tile_of_inputs((shape,), fan_in)
+    return (numbers.packed, source, numbers.counting, 0), fan_in
 
 
 @internal
@@ -151,8 +170,7 @@ def _forward_panel(shape, numbers, sizes, place, thread):
     l, p, tile = place
     layers, rows, lanes = sizes.layers, len(shape[0]), len(shape[1])
     stride, fan_in = layers.vectors[l] * lanes, layers.fan_in[l]
-    source = thread * sizes.packed + layers.packed[l] + tile * _tile_of_inputs((shape,), fan_in)
-    inputs = (numbers.packed, source)
+    inputs, count = _inputs(shape, numbers, sizes, (l, tile), thread)
     out = (numbers.outputs, thread * sizes.outputs + layers.outputs[l] + tile * rows * stride + p * lanes, stride)
     weights = thread * sizes.numbers + layers.weights[l] + p * fan_in * lanes
     level = numbers.maps[thread, l, LEVEL]
@@ -162,9 +180,15 @@ def _forward_panel(shape, numbers, sizes, place, thread):
     if level > 0 and (tile == 0 or (sizes.dual and l == 0)):
         if sizes.dual and l == 0:
             apart = 0  # nobody asks for the points of the first layer again: all are stored in one place
-        forward_shrunk(shape, inputs, (numbers.states, weights), fan_in, out, level, (numbers.states, copy, apart))
+        forward_shrunk(shape, inputs, (numbers.states, weights), count, out, level, (numbers.states, copy, apart))
     else:
-        forward(shape, inputs, (numbers.states, copy if level > 0 else weights), fan_in, out)
+        forward(shape, inputs, (numbers.states, copy if level > 0 else weights), count, out)
+    if level > 0 and not sizes.dual and count < fan_in:  # mirror descent: the weights of all inputs are to be stored so
+        for i in range(fan_in - count):
+            k = numbers.listed[thread * 2 * sizes.features + sizes.features + i]
+            for c in range(len(shape[2])):
+                j = weights // lanes + k * len(shape[2]) + c
+                store(numbers.states, j, shrunk(load(sizes.lanes, numbers.states, j), level))
 
 
 @internal
@@ -263,11 +287,11 @@ def _update_panel(shape, numbers, sizes, place, thread, factor):
     l, p, tile = place
     layers, rows, lanes = sizes.layers, len(shape[0]), len(shape[1])
     stride, fan_in = layers.vectors[l] * lanes, layers.fan_in[l]
-    source = thread * sizes.packed + layers.packed[l] + tile * _tile_of_inputs((shape,), fan_in)
+    inputs, count = _inputs(shape, numbers, sizes, (l, tile), thread)
     slopes = thread * sizes.outputs + layers.outputs[l] + tile * rows * stride + p * lanes
     weights = thread * sizes.numbers + layers.weights[l] + p * fan_in * lanes
     outputs = (numbers.outputs, slopes, stride)
-    update(shape, (numbers.packed, source), (numbers.states, weights), fan_in, outputs, factor)
+    update(shape, inputs, (numbers.states, weights), count, outputs, factor)
 
 
 @internal

@@ -3,12 +3,15 @@
 A shape is a tuple of three tuples, whose lengths the compiler knows: R, the examples of a tile; the lanes of a vector; the
 vectors of a panel. An operand is a tuple of a float32 array, a place in it (counted in numbers), and, where it is a matrix, how
 far apart its rows are. A panel holds some neighbouring columns of a matrix of weights: row k is at k times the panel's width. The
-inputs of a tile are packed: number k of example b is at k R + b.
+inputs of a tile are packed: number k of example b is at k R + b. Behind them their tuple has an array and a place of a list: which
+row of the weights belongs to which input, since those that are zero in all examples are left out.
 """
 
 from typing import Any
 
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from fedlocal.simulation.kernels.networks.emitter import Emitter, Tile
 from fedlocal.simulation.kernels.simd import intrinsic
@@ -25,7 +28,7 @@ def _tile(context: Any, builder: Any, kinds: Any, values: Any) -> Tile:
     return Tile(
         emit,
         shape,
-        emit.pointer(inputs, values[1]),
+        (emit.pointer(inputs, values[1]), emit.pointer(inputs, values[1], 2)),
         emit.pointer(weights, values[2]),
         emit.place(count, values[3]),
     )
@@ -33,7 +36,8 @@ def _tile(context: Any, builder: Any, kinds: Any, values: Any) -> Tile:
 
 @intrinsic
 def forward(_: Any, shape: Any, inputs: Any, weights: Any, count: Any, out: Any) -> Any:
-    """out[b] = sum over k < count of inputs[k, b] weights[k], for each example b and the columns of a panel."""
+    """out[b] = sum over i < count of inputs[i, b] weights[k], for each example b and the columns of a panel; k is in place i of
+    the list."""
 
     def code(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         tile = _tile(context, builder, signature.args, a)
@@ -55,8 +59,8 @@ def forward_shrunk(
         level, target = emit.spread(emit.number(threshold, a[5])), emit.pointer(points, a[6])
         step = emit.part(points, a[6], 2)
 
-        def shrunk(k: Any, w: list[Any]) -> list[Any]:
-            w, row = [emit.soft(vector, level) for vector in w], builder.mul(k, step)
+        def shrunk(i: Any, w: list[Any]) -> list[Any]:
+            w, row = [emit.soft(vector, level) for vector in w], builder.mul(emit.listed(tile.listed, i), step)
             for c, vector in enumerate(w):
                 emit.store(vector, emit.at(target, row, c))
             return w
@@ -69,7 +73,7 @@ def forward_shrunk(
 
 @intrinsic
 def update(_: Any, shape: Any, inputs: Any, weights: Any, count: Any, slopes: Any, factor: Any) -> Any:
-    """weights[k] += factor times the sum over examples b of inputs[k, b] slopes[b], for k < count and the columns of a panel."""
+    """weights[k] += factor times the sum over examples b of inputs[i, b] slopes[b], for i < count and the columns of a panel."""
 
     def code(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         tile = _tile(context, builder, signature.args, a)
@@ -158,6 +162,34 @@ def pack(_: Any, shape: Any, source: Any, which: Any, out: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(shape, source, which, out), code
+
+
+@intrinsic
+def compact(_: Any, shape: Any, packed: Any, count: Any, out: Any, listed: Any, others: Any) -> Any:
+    """Copy those of so many packed inputs that are not zero in all examples; list them, and the others; return how many."""
+
+    def code(context: Any, builder: Any, signature: Any, a: Any) -> Any:
+        rows, emit = shape[0].count, Emitter(context, builder, shape[1].count)
+        source, target = emit.pointer(packed, a[1]), emit.pointer(out, a[3])
+        lists, bits = [emit.pointer(listed, a[4]), emit.pointer(others, a[5])], ir.IntType(emit.lanes)
+        found = cgutils.alloca_once_value(builder, emit.index(0))
+        with emit.counting(emit.place(count, a[2])) as k:
+            i, any_bits = builder.load(found), ir.Constant(bits, 0)
+            first, place = builder.mul(k, emit.index(rows)), builder.mul(i, emit.index(rows))
+            for g in range(-(-rows // emit.lanes)):
+                x = emit.load(emit.at(source, first, g))
+                emit.store(x, emit.at(target, place, g))
+                filled = builder.bitcast(builder.fcmp_unordered("!=", x, emit.zero), bits)
+                own = ir.Constant(bits, (1 << min(emit.lanes, rows - g * emit.lanes)) - 1)
+                any_bits = builder.or_(any_bits, builder.and_(filled, own))
+            number = builder.trunc(k, ir.IntType(32))
+            builder.store(number, builder.gep(lists[0], [i]))
+            builder.store(number, builder.gep(lists[1], [builder.sub(k, i)]))
+            more = builder.zext(builder.icmp_unsigned("!=", any_bits, ir.Constant(bits, 0)), i.type)
+            builder.store(builder.add(i, more), found)
+        return builder.load(found)
+
+    return types.intp(shape, packed, count, out, listed, others), code
 
 
 @intrinsic
