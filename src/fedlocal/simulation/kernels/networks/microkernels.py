@@ -3,8 +3,8 @@
 A shape is a tuple of three tuples, whose lengths the compiler knows: R, the examples of a tile; the lanes of a vector; the
 vectors of a panel. An operand is a tuple of a float32 array, a place in it (counted in numbers), and, where it is a matrix, how
 far apart its rows are. A panel holds some neighbouring columns of a matrix of weights: row k is at k times the panel's width. The
-inputs of a tile are packed: number k of example b is at k R + b. Behind them their tuple has an array and a place of a list: which
-row of the weights belongs to which input, since those that are zero in all examples are left out.
+inputs of a tile are packed: number k of example b is at k R + b. Behind them their tuple has an array and a place of a list:
+which row of the weights belongs to which input, since those that are zero in all examples are left out.
 """
 
 from typing import Any

@@ -9,6 +9,7 @@ from fedlocal.simulation.kernels.simd import load
 
 SAMPLED = 16  # a first guess is made from every sixteenth vector
 CLOSE = 1e-6  # of the radius by which a projection may be off
+NEAR = 0.05  # part of a threshold by which a step down may change it for the density there to be known
 LARGEST = 1e30  # threshold of finite weights
 
 
@@ -26,7 +27,7 @@ def l1_threshold(lanes, weights, vectors, radius, guess):
 
     The sum over max(|w| - level, 0) is convex and piecewise linear, so that Newton's method rises to the threshold from the
     second step on. It stops where the next sum is close to the radius: because the present one is, which only falls, or
-    because of the density of absolute values where the last step rose.
+    because of the density of absolute values that the last step passed.
     """
     level, density = guess, 0.0
     total, count = beyond(lanes, weights, vectors, 1, level)
@@ -44,7 +45,7 @@ def l1_threshold(lanes, weights, vectors, radius, guess):
             return following
         level, before = following, count
         total, count = beyond(lanes, weights, vectors, 1, level)
-        density = (before - count) / moved if moved > 0 else 0.0
+        density = (before - count) / moved if moved > -NEAR * level else 0.0
     return level
 
 

@@ -59,12 +59,15 @@ def _single_precision() -> Iterator[None]:
         yield
 
 
-def problem(hidden: tuple[int, ...] = (37, 21), features: int = 19, classes: int = 5) -> fl.problems.MLP:
+def problem(
+    hidden: tuple[int, ...] = (37, 21), features: int = 19, classes: int = 5, density: float = 1.0
+) -> fl.problems.MLP:
     """Clients of 3, 10, 17, ... examples; no width is a multiple of a vector."""
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(6), np.arange(3, 45, 7))
-    data = rng.standard_normal((len(groups), features)).astype(np.float32), rng.integers(0, classes, len(groups))
-    return fl.problems.MLP(fl.FederatedData.from_groups(data, groups), hidden, classes)
+    x, y = rng.standard_normal((len(groups), features)).astype(np.float32), rng.integers(0, classes, len(groups))
+    x *= rng.random(x.shape) < density
+    return fl.problems.MLP(fl.FederatedData.from_groups((x, y), groups), hidden, classes)
 
 
 def distance(a: Any, b: Any) -> float:
@@ -125,12 +128,20 @@ def test_plain_loops_go_the_same_way():
     assert distance(fused.x, fl.loop(problem(), METHODS["fed_avg"], **arguments).x) < CLOSE
 
 
+@pytest.mark.parametrize("name", ["fed_avg", "fed_mid_l1_ball", "fed_dual_avg_l1_ball"])
+def test_inputs_that_are_zero_in_all_examples_are_left_out(name: str):
+    some = problem(density=0.2)
+    assert engine_of(some, [METHODS[name]]).sizes.compacted > 0
+    assert engine_of(problem(), [METHODS[name]]).sizes.compacted == 0
+    check(some, METHODS[name], **EPOCHS)
+
+
 def test_unequal_local_steps():
     arguments = {"local_steps": [1, 2, 3, 4, 5, 9], "batch_size": 4, "rounds": 3, "weights": "examples"}
     check(problem(), METHODS["fed_mid_l1_ball"], **arguments)
 
 
-@pytest.mark.parametrize("hidden", [(), (50,), (3, 35, 16, 1)])
+@pytest.mark.parametrize("hidden", [(), pytest.param((50,), marks=thorough), (3, 35, 16, 1)])
 def test_any_number_of_layers_and_any_widths(hidden: tuple[int, ...]):
     check(problem(hidden, features=33, classes=18), METHODS["fed_dual_avg_l1_ball"], **EPOCHS)
 
@@ -223,13 +234,16 @@ CANARY, MARGIN = 0xFF, 4096  # as numbers, nan; as an index, far outside
 
 
 @pytest.mark.parametrize("name", ["fed_mid_l1_ball", "fed_dual_avg_l1_ball"])
+@pytest.mark.parametrize("density", [0.2, 1.0])
 @pytest.mark.parametrize("batch_size", [4, pytest.param(10, marks=thorough), pytest.param(15, marks=thorough)])
-def test_nothing_is_written_or_read_outside(name: str, batch_size: int, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_written_or_read_outside(
+    name: str, density: float, batch_size: int, monkeypatch: pytest.MonkeyPatch
+):
     """The arrays that threads work in lie between canaries; what they need not find there is nan."""
     monkeypatch.setitem(EPOCHS, "batch_size", batch_size)
-    methods = [METHODS[name]] * 3
-    wanted = after(engine_of(problem(), methods), methods)
-    engine, buffers = engine_of(problem(), methods), []
+    methods, some = [METHODS[name]] * 3, problem(density=density)
+    wanted = after(engine_of(some, methods), methods)
+    engine, buffers = engine_of(some, methods), []
 
     def guarded(array: np.ndarray, keep: bool) -> np.ndarray:
         buffer = np.full(array.nbytes + 2 * MARGIN, CANARY, np.uint8)
