@@ -118,39 +118,34 @@ class Emitter:
     def add(self, variable: Any, x: Any) -> None:
         self.builder.store(self.builder.fadd(self.builder.load(variable), x), variable)
 
-    def add_beyond(self, variables: Sequence[Any], x: Any, threshold: Any) -> None:
-        """Add max(|x| - threshold, 0) to the first variable, and to the second 1 where this is not zero."""
-        rest = self.builder.fsub(self.call("fabs", x), threshold)
+    def add_beyond(self, total: Any, count: Any, x: Any, threshold: Any) -> None:
+        """Add max(|x| - threshold, 0) to a variable, and to a whole number in how many lanes this is not zero."""
+        rest, bits = self.builder.fsub(self.call("fabs", x), threshold), ir.IntType(self.lanes)
         outside = self.builder.fcmp_unordered(">", rest, self.zero)  # nan counts
-        self.add(variables[0], self.builder.select(outside, rest, self.zero))
-        self.add(variables[1], self.builder.select(outside, self.spread(ir.Constant(NUMBER, 1.0)), self.zero))
+        self.add(total, self.builder.select(outside, rest, self.zero))
+        more = self.builder.ctpop(self.builder.bitcast(outside, bits))
+        number = self.builder.load(count)
+        self.builder.store(self.builder.add(number, self.builder.zext(more, number.type)), count)
 
-    def sums(self, count: int) -> list[Any]:
-        """So many sums in float64, which start at zero: a number for each lane."""
+    def sum(self) -> Any:
+        """A sum in float64 for each lane, which starts at zero."""
         kind = ir.VectorType(ir.DoubleType(), self.lanes)
-        made = [cgutils.alloca_once(self.builder, kind) for _ in range(count)]
-        for variable in made:
-            self.builder.store(ir.Constant(kind, [0.0] * self.lanes), variable)
-        return made
+        return cgutils.alloca_once_value(self.builder, ir.Constant(kind, [0.0] * self.lanes))
 
-    def flush(self, variables: Sequence[Any], sums: Sequence[Any]) -> None:
-        """Add variable i to sum i modulo their number, and set it to zero."""
-        for i, variable in enumerate(variables):
-            total = sums[i % len(sums)]
+    def flush(self, variables: Sequence[Any], total: Any) -> None:
+        """Add these variables to a sum, and set them to zero."""
+        for variable in variables:
             wide = self.builder.fpext(self.builder.load(variable), total.type.pointee)
             self.builder.store(self.builder.fadd(self.builder.load(total), wide), total)
             self.builder.store(self.zero, variable)
 
-    def pair(self, sums: Sequence[Any]) -> Any:
-        """A tuple of two sums over all lanes."""
-        number, found = ir.DoubleType(), []
-        for total in map(self.builder.load, sums):
-            kind = ir.FunctionType(number, [number, total.type])
-            name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
-            function = cgutils.get_or_insert_function(self.builder.module, kind, name)
-            arguments = [ir.Constant(number, 0.0), total]
-            found.append(self.builder.call(function, arguments, fastmath=REORDERED))
-        return self.context.make_tuple(self.builder, types.UniTuple(types.float64, 2), found)
+    def added_up(self, total: Any) -> Any:
+        """A sum over all lanes."""
+        number, lanes = ir.DoubleType(), self.builder.load(total)
+        kind = ir.FunctionType(number, [number, lanes.type])
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, [ir.Constant(number, 0.0), lanes], fastmath=REORDERED)
 
     @contextmanager
     def counting(self, count: Any) -> Iterator[Any]:

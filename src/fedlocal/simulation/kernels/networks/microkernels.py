@@ -93,24 +93,28 @@ def beyond(_: Any, lanes: Any, weights: Any, vectors: Any, step: Any, threshold:
 
     def code(context: Any, builder: Any, signature: Any, a: Any) -> Any:
         emit = Emitter(context, builder, lanes.count)
-        level, found, totals = emit.spread(emit.number(threshold, a[4])), emit.variables(2 * UNROLLED), emit.sums(2)
+        level, found, total = emit.spread(emit.number(threshold, a[4])), emit.variables(UNROLLED), emit.sum()
+        counts = [cgutils.alloca_once_value(builder, emit.index(0)) for _ in range(UNROLLED)]
         pointer, stride = emit.pointer(weights, a[1]), emit.place(step, a[3])
         count, apart = builder.sdiv(emit.place(vectors, a[2]), stride), builder.mul(stride, emit.index(emit.lanes))
 
         def look(k: Any, c: int) -> None:
-            emit.add_beyond(found[2 * c :], emit.load(emit.at(pointer, builder.mul(k, apart))), level)
+            emit.add_beyond(found[c], counts[c], emit.load(emit.at(pointer, builder.mul(k, apart))), level)
 
         with emit.counting(builder.sdiv(count, emit.index(UNROLLED * BLOCK))) as i:
             with emit.counting(emit.index(BLOCK)) as j:
                 block = builder.add(builder.mul(i, emit.index(BLOCK)), j)
                 for c in range(UNROLLED):
                     look(builder.add(builder.mul(block, emit.index(UNROLLED)), emit.index(c)), c)
-            emit.flush(found, totals)
-        rest = builder.srem(count, emit.index(UNROLLED * BLOCK))
-        with emit.counting(rest) as i:
+            emit.flush(found, total)
+        with emit.counting(builder.srem(count, emit.index(UNROLLED * BLOCK))) as i:
             look(builder.sub(builder.sub(count, emit.index(1)), i), 0)
-        emit.flush(found, totals)
-        return emit.pair(totals)
+        emit.flush(found, total)
+        number = builder.load(counts[0])
+        for other in counts[1:]:
+            number = builder.add(number, builder.load(other))
+        parts = [emit.added_up(total), builder.sitofp(number, ir.DoubleType())]
+        return context.make_tuple(builder, PAIR, parts)
 
     return PAIR(lanes, weights, vectors, step, threshold), code
 
