@@ -17,7 +17,7 @@ Shape = tuple[
 ]  # lengths: examples of a tile, lanes, vectors of a panel
 
 
-class Examples(NamedTuple):
+class NetworkExamples(NamedTuple):
     """The data of all clients."""
 
     features: np.ndarray  # (n width,) each padded to whole vectors
@@ -43,8 +43,8 @@ class Layers(NamedTuple):
     vectors: np.ndarray  # of a row of weights
     weights: np.ndarray  # place of the weights
     bias: np.ndarray  # place of the biases
-    packed: np.ndarray  # place of a layer's packed inputs in `Numbers.packed`
-    outputs: np.ndarray  # place of its outputs in `Numbers.outputs`
+    packed: np.ndarray  # place of a layer's packed inputs in `NetworkNumbers.packed`
+    outputs: np.ndarray  # place of its outputs in `NetworkNumbers.outputs`
 
 
 class Cells(NamedTuple):
@@ -58,7 +58,7 @@ class Cells(NamedTuple):
     server_step: np.ndarray
 
 
-class Numbers(NamedTuple):
+class NetworkNumbers(NamedTuple):
     """What the threads write. W is the size of a network, T the threads."""
 
     cells: Cells
@@ -83,7 +83,7 @@ class Numbers(NamedTuple):
     padding: np.ndarray  # (2, columns of the last layer) 0 and -1e30 where there is no class; 1 and 0
 
 
-class Sizes(NamedTuple):
+class NetworkSizes(NamedTuple):
     """What does not change from round to round."""
 
     cells: int

@@ -26,10 +26,10 @@ from fedlocal.simulation.kernels.networks.buffers import (
     L1_BALL,
     L2_BALL,
     Cells,
-    Examples,
+    NetworkExamples,
     Minibatches,
-    Numbers,
-    Sizes,
+    NetworkNumbers,
+    NetworkSizes,
 )
 from fedlocal.simulation.kernels.networks.layout import Layout, Machine
 from fedlocal.simulation.plan import COHORT_BLOCK, Plan
@@ -89,7 +89,7 @@ class NetworkEngine:
     ) -> str | None:
         """Why the kernels do not apply (or would not be faster, if so many `rounds` are to be run), or None when they do."""
         kind = type(problem)
-        if not issubclass(kind, MLP) or any(getattr(kind, name) is not getattr(MLP, name) for name in COMPUTED):
+        if not isinstance(problem, MLP) or any(getattr(kind, name) is not getattr(MLP, name) for name in COMPUTED):
             return f"it serves MLP, not {type(problem).__name__}"
         if isinstance(problem.data.arrays[0], SparseMatrix):
             return "features are sparse"
@@ -105,10 +105,10 @@ class NetworkEngine:
         for method in methods:
             if has_schedule(method):
                 return "a step size is a function of the round"
-            form = Form.make(method, plan.most_steps)
+            form = NetworkForm.make(method, plan.most_steps)
             if isinstance(form, str):
                 return form
-            if not plan.equal_steps and form != Form.make(method, 1):
+            if not plan.equal_steps and form != NetworkForm.make(method, 1):
                 return f"{type(method).__name__} needs the same number of local steps on every client"
             kinds.add(form.kind)
         if len(kinds) > 1:
@@ -168,12 +168,12 @@ class NetworkEngine:
             first=first,
         )
 
-    def _sizes(self) -> Sizes:
+    def _sizes(self) -> NetworkSizes:
         layout, (psi, dual, on_clients, on_server) = self.layout, self.forms[0].kind
         lanes, panel = (0,) * layout.machine.lanes, (0,) * layout.machine.width
         compacted = (-(-layout.features // len(lanes)) * layout.rows + 2) * len(lanes)
         rows = [(0,) * count for count in (layout.rows, layout.short_rows)]
-        return Sizes(
+        return NetworkSizes(
             cells=self.count,
             threads=self.threads,
             numbers=layout.numbers,
@@ -194,14 +194,14 @@ class NetworkEngine:
             short_shapes=((rows[1], lanes, panel), (rows[1], lanes, (0,))),
         )
 
-    def _numbers(self) -> Numbers:
+    def _numbers(self) -> NetworkNumbers:
         """Where the threads work."""
         layout, sizes, threads, layers = self.layout, self.sizes, self.threads, len(self.layout.layers.fan_in)
         lanes, classes = layout.machine.lanes, int(layout.layers.fan_out[-1])
         columns = int(layout.layers.vectors[-1]) * lanes
         outside = np.arange(columns) >= classes
         local = (1 + sizes.dual) * threads * layout.numbers + layout.slack
-        return Numbers(
+        return NetworkNumbers(
             cells=_cells(self.forms),
             server=np.zeros(self.count * layout.numbers + layout.slack, np.float32),
             walked=np.zeros(self.count, np.float32),
@@ -223,7 +223,7 @@ class NetworkEngine:
         )
 
 
-class Form(NamedTuple):
+class NetworkForm(NamedTuple):
     """A method as the loops run it: x <- x - step g, a proximal map, and V <- keep V + take mean(S - V) on the server."""
 
     step: float
@@ -235,7 +235,7 @@ class Form(NamedTuple):
     server_psi: tuple[int, float, float]
 
     @classmethod
-    def make(cls, method: LocalMethod, steps: int) -> "Form | str":
+    def make(cls, method: LocalMethod, steps: int) -> "NetworkForm | str":
         """The form of a method, or why it has none."""
         name, psi = type(method).__name__, method.regularizer
         affine, ball = method.affine(steps), BALLS.get(type(psi))
@@ -272,13 +272,13 @@ def _bounded(psi: Separable) -> bool:
     return float(psi.lower) != -np.inf or float(psi.upper) != np.inf
 
 
-def _form(method: LocalMethod, steps: int) -> Form:
-    form = Form.make(method, steps)
-    assert isinstance(form, Form)
+def _form(method: LocalMethod, steps: int) -> NetworkForm:
+    form = NetworkForm.make(method, steps)
+    assert isinstance(form, NetworkForm)
     return form
 
 
-def _cells(forms: Sequence[Form]) -> Cells:
+def _cells(forms: Sequence[NetworkForm]) -> Cells:
     column = lambda name: np.array([getattr(form, name) for form in forms], float)  # noqa: E731
     clients, server = column("client_psi")[:, 1:].copy(), column("server_psi")[:, 1:].copy()
     return Cells(column("step"), column("keep"), column("take"), clients, server, column("server_step"))
@@ -289,7 +289,7 @@ def _layers_of(leaves: list[Any]) -> list[dict[str, Any]]:
     return [{"bias": b, "weights": w} for b, w in zip(leaves[::2], leaves[1::2], strict=True)]
 
 
-def _examples(problem: MLP, width: int) -> Examples:
+def _examples(problem: MLP, width: int) -> NetworkExamples:
     """A problem's examples in the types that the kernels read; features are copied only if they change."""
     features, labels = problem.data.arrays
     flat = np.ascontiguousarray(features, np.float32).reshape(len(features), -1)
@@ -297,7 +297,7 @@ def _examples(problem: MLP, width: int) -> Examples:
         flat = np.pad(flat, ((0, 0), (0, width - flat.shape[1])))
     flat = flat.reshape(-1)
     flat.setflags(write=False)  # as JAX's arrays are: one type, one compilation
-    return Examples(flat, np.asarray(labels).astype(np.int64))
+    return NetworkExamples(flat, np.asarray(labels).astype(np.int64))
 
 
 def _density(features: np.ndarray) -> float:

@@ -20,7 +20,7 @@ from fedlocal.simulation.kernels.networks.projections import proximal
 from fedlocal.simulation.kernels.simd import exp, load, store
 
 
-class Step(NamedTuple):
+class LocalStep(NamedTuple):
     """One local step: whose, where its minibatch is, and how many tiles its examples fill."""
 
     thread: int
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     tiles: int
 
 
-LEVEL, SCALE, GUESS = range(3)  # the last axis of `Numbers.maps`
+LEVEL, SCALE, GUESS = range(3)  # the last axis of `NetworkNumbers.maps`
 SMALLEST = 1e-6  # a smaller scale is multiplied into the weights
 
 
@@ -49,7 +49,7 @@ def run_client(examples, minibatches, numbers, sizes, place, thread, cell):
         numbers.maps[thread, l, GUESS] = numbers.maps[thread, l, LEVEL]
     for k in range(minibatches.steps[minibatches.clients[r, s]]):
         count, rows = _count(minibatches, sizes, r, s, k), len(sizes.shapes[0][0])
-        step = Step(thread, cell, r, s, k, -(-count // rows))
+        step = LocalStep(thread, cell, r, s, k, -(-count // rows))
         if count <= len(sizes.short_shapes[0][0]):
             _local_step(examples, minibatches, numbers, sizes, sizes.short_shapes, step)
         else:

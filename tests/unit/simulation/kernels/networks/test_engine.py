@@ -123,7 +123,7 @@ def test_every_method_and_psi(name: str):
 
 
 def test_plain_loops_go_the_same_way():
-    arguments = {"local_steps": 5, "batch_size": 4, "rounds": 3, "progress": False}
+    arguments: dict[str, Any] = {"local_steps": 5, "batch_size": 4, "rounds": 3, "progress": False}
     fused = fl.simulate(problem(), METHODS["fed_avg"], engine="network", **arguments)
     assert distance(fused.x, fl.loop(problem(), METHODS["fed_avg"], **arguments).x) < CLOSE
 
@@ -137,7 +137,7 @@ def test_inputs_that_are_zero_in_all_examples_are_left_out(name: str):
 
 
 def test_unequal_local_steps():
-    arguments = {"local_steps": [1, 2, 3, 4, 5, 9], "batch_size": 4, "rounds": 3, "weights": "examples"}
+    arguments: dict[str, Any] = {"local_steps": [1, 2, 3, 4, 5, 9], "batch_size": 4, "rounds": 3, "weights": "examples"}
     check(problem(), METHODS["fed_mid_l1_ball"], **arguments)
 
 
@@ -186,7 +186,7 @@ def test_a_sweep_is_its_runs_and_a_cell_that_diverges_leaves():
 
 
 def test_divergence_is_noticed_in_the_same_round():
-    arguments = {"local_steps": 3, "batch_size": 4, "rounds": 9, "progress": False}
+    arguments: dict[str, Any] = {"local_steps": 3, "batch_size": 4, "rounds": 9, "progress": False}
     with pytest.warns(fl.DivergenceWarning):
         fused = fl.simulate(problem(), FedAvg(1e6), engine="network", **arguments)
     with pytest.warns(fl.DivergenceWarning):
@@ -197,33 +197,34 @@ def test_divergence_is_noticed_in_the_same_round():
 
 @pytest.mark.parametrize("name", ["fed_mid_l1_ball", "fed_dual_avg_l1_ball"])
 def test_the_same_bits_however_the_run_is_cut(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    arguments: dict[str, Any] = EPOCHS | {"rounds": 70, "eval_every": 70, "engine": "network", "progress": False}
+    arguments: dict[str, Any] = {**EPOCHS, "rounds": 70, "eval_every": 70, "engine": "network", "progress": False}
     some, method = problem(), METHODS[name]
     whole = fl.simulate(some, method, **arguments)
-    often = fl.simulate(some, method, **(arguments | {"eval_every": 9}))
+    often = fl.simulate(some, method, **{**arguments, "eval_every": 9})
     assert distance((whole.x, whole.server), (often.x, often.server)) == 0
     monkeypatch.setattr(importlib.import_module("fedlocal.simulation.driver"), "SAVE_SECONDS", 0.0)
-    fl.simulate(some, method, checkpoint=tmp_path / name, **(arguments | {"rounds": 40}))
+    fl.simulate(some, method, checkpoint=tmp_path / name, **{**arguments, "rounds": 40})
     rest = fl.simulate(some, method, checkpoint=tmp_path / name, **arguments)
     assert distance((whole.x, whole.server), (rest.x, rest.server)) == 0
 
 
 def test_a_sweep_continues_to_the_same_bits(tmp_path: Path):
     grid = {"client_step_size": [0.1, 1e30, 0.3]}
-    arguments: dict[str, Any] = EPOCHS | {"engine": "network", "progress": False, "eval_every": 2}
+    arguments: dict[str, Any] = {**EPOCHS, "engine": "network", "progress": False, "eval_every": 2}
     some, method = problem(), METHODS["fed_mid_l1_ball"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fl.DivergenceWarning)
-        whole = fl.sweep(some, method, grid, **(arguments | {"rounds": 6}))
-        fl.sweep(some, method, grid, checkpoint=tmp_path / "sweep", **(arguments | {"rounds": 4}))
-        rest = fl.sweep(some, method, grid, checkpoint=tmp_path / "sweep", **(arguments | {"rounds": 6}))
+        whole = fl.sweep(some, method, grid, **{**arguments, "rounds": 6})
+        fl.sweep(some, method, grid, checkpoint=tmp_path / "sweep", **{**arguments, "rounds": 4})
+        rest = fl.sweep(some, method, grid, checkpoint=tmp_path / "sweep", **{**arguments, "rounds": 6})
     for a, b in zip(jax.tree.leaves(rest.servers), jax.tree.leaves(whole.servers), strict=True):
         np.testing.assert_array_equal(a, b)
     pd.testing.assert_frame_equal(rest.history.drop(columns="seconds"), whole.history.drop(columns="seconds"))
 
 
 def test_seeds_run_beside_each_other():
-    some, arguments = problem(), {k: v for k, v in EPOCHS.items() if k != "seed"} | {"progress": False}
+    some: Any = problem()
+    arguments: dict[str, Any] = {k: v for k, v in EPOCHS.items() if k != "seed"} | {"progress": False}
     found = fl.sweep(some, METHODS["fed_avg"], {"seed": [3, 4]}, engine="network", **arguments)
     for i, seed in enumerate((3, 4)):
         own = fl.simulate(some, METHODS["fed_avg"], seed=seed, engine="network", **arguments)
@@ -292,7 +293,7 @@ class Tanh(fl.problems.MLP):
 
 
 AGAINST: dict[str, tuple[fl.LocalMethod, dict[str, Any], str]] = {
-    "step": (Sign(0.1), {}, "Sign is not an affine recurrence"),
+    "step": (Sign(0.1, 1.0), {}, "Sign is not an affine recurrence"),
     "momentum": (MinibatchSGD(0.1), {}, "MinibatchSGD: its clients hold more than their weights"),
     "box": (FedMiD(0.1, 1.0, Box(-1, 1)), {}, "Box is none of Zero, L1, SquaredL2"),
     "groups": (FedDualAvg(0.1, 1.0, GroupL1(0.1)), {}, "FedDualAvg is not an affine recurrence"),
@@ -314,7 +315,7 @@ def test_where_it_does_not_apply_it_says_why(name: str):
 
 def test_it_serves_networks_in_float32():
     arguments: dict[str, Any] = {"rounds": 1, "local_steps": 2, "batch_size": 4, "engine": "network"}
-    other = Tanh(problem().data, (), 5)
+    other = Tanh(problem().data, (), 5)  # pyright: ignore
     with pytest.raises(ValueError, match="serves MLP, not Tanh"):
         fl.simulate(other, FedAvg(0.1), **arguments)
     with jax.enable_x64(True), pytest.raises(ValueError, match="computes in float32, not float64"):
