@@ -26,8 +26,8 @@ from fedlocal.simulation.kernels.networks.buffers import (
     L1_BALL,
     L2_BALL,
     Cells,
-    NetworkExamples,
     Minibatches,
+    NetworkExamples,
     NetworkNumbers,
     NetworkSizes,
 )
