@@ -102,6 +102,7 @@ def logistic(clients: int, rounds: int, fedjax: list[FedJax]) -> dict[str, Secon
 
 
 def network(rounds: int, fedjax: list[FedJax]) -> dict[str, Seconds]:
+    """W2: fedlocal with the fused kernels, which long runs have by themselves."""
     w = workloads.w2()
     clients, examples, width = w.features.shape
     arrays = [w.features.reshape(-1, width), w.labels.reshape(-1)]
@@ -110,7 +111,8 @@ def network(rounds: int, fedjax: list[FedJax]) -> dict[str, Seconds]:
     x0 = [{"weights": a, "bias": b} for a, b in zip(w.weights, w.biases, strict=True)]
     sampling = {"local_epochs": 1, "batch_size": w.batch_size, "clients_per_round": w.clients_per_round, "x0": x0}
     return {
-        "fedlocal": ours(problem, method, rounds, **sampling),
+        "fedlocal": ours(problem, method, rounds, **sampling, engine="network"),
+        "fedlocal, engine='jax'": ours(problem, method, rounds, **sampling, engine="jax"),
         "JAX by hand": timed(reference_jax.make_w2(w, vmap=True), rounds),
         "JAX by hand, tuned": timed(reference_jax.make_w2(w), rounds),
     } | {f"FedJAX {i}": f.ask("w2", 10) for i, f in enumerate(fedjax)}

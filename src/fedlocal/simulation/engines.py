@@ -1,4 +1,4 @@
-"""Engines: what runs the rounds of one run. The compiled JAX program, or the fused kernels for linear models."""
+"""Engines: what runs the rounds of one run. The compiled JAX program, or the fused kernels for linear models or for networks."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +14,7 @@ from fedlocal.core import LocalMethod, Params
 from fedlocal.metrics import losses_in_float64
 from fedlocal.simulation.checkpoint import engine_of_file
 from fedlocal.simulation.kernels.engine import LinearEngine
+from fedlocal.simulation.kernels.networks.engine import NetworkEngine
 from fedlocal.simulation.mesh import OnMesh, everywhere, replicate
 from fedlocal.simulation.plan import COHORT_BLOCK
 from fedlocal.simulation.rounds import RunInputs, RunState, cohort_of, run_round
@@ -21,8 +22,11 @@ from fedlocal.simulation.run import Run
 from fedlocal.util import checks
 from fedlocal.util.files import AnyPath
 
-EngineName = Literal["auto", "jax", "linear"]
+EngineName = Literal["auto", "jax", "linear", "network"]
+ChosenEngine = Literal["jax", "linear", "network"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
+Kernels = LinearEngine | NetworkEngine  # the fused kernels, of several runs with stacked states
+KERNELS: dict[str, type[Kernels]] = {kind.name: kind for kind in (LinearEngine, NetworkEngine)}
 
 
 class Engine(Protocol):
@@ -61,41 +65,54 @@ class JaxEngine:
         return jax.block_until_ready(_advance(self.inputs, state, cohorts, done, count, self.mesh)), count
 
 
-class KernelEngine(LinearEngine):
-    """The fused kernels for linear models, for one run, whose state is not stacked."""
+class KernelEngine:
+    """Fused kernels for one run, whose state is not stacked."""
 
-    configuration: dict[str, Any] = {"engine": "linear"}  # noqa: RUF012  (nobody changes it)
+    def __init__(self, name: str, run: Run):
+        self.kernels = KERNELS[name](cast(Any, run.problem), [run.method], run.plan, run.x0)
+        self.configuration: dict[str, Any] = {"engine": name}
 
-    def advance(self, states: RunState, first: int, count: int) -> tuple[RunState, int]:
-        moved, done = super().advance(jax.tree.map(lambda a: np.asarray(a)[None], states), first, count)
-        return jax.tree.map(lambda a: a[0], moved), done
+    def advance(self, state: RunState, done: int, wanted: int) -> tuple[RunState, int]:
+        moved, count = self.kernels.advance(jax.tree.map(lambda a: np.asarray(a)[None], state), done, wanted)
+        return jax.tree.map(lambda a: a[0], moved), count
+
+    def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
+        return self.kernels.losses(points, loss_weights)
 
 
 def engine_for(owner: str, engine: EngineName, run: Run, mesh: Mesh | None) -> Engine:
     """Return the engine of one run."""
-    if engine_name(owner, engine, run, [run.method], mesh) == "linear":
-        return KernelEngine(cast(Any, run.problem), [run.method], run.plan, run.x0)
-    return JaxEngine(run.inputs, mesh)
+    name = engine_name(owner, engine, run, [run.method], mesh)
+    return JaxEngine(run.inputs, mesh) if name == "jax" else KernelEngine(name, run)
 
 
 def engine_name(
     owner: str, engine: EngineName, run: Run, methods: Sequence[LocalMethod], mesh: Mesh | None = None
-) -> Literal["jax", "linear"]:
-    """Return which engine runs these methods, which share a run: "linear" where the fused kernels apply, else "jax"."""
+) -> ChosenEngine:
+    """Return which engine runs these methods, which share a run: the fused kernels that apply, by name, else "jax"."""
     checks.choice(owner, "engine", engine, ENGINES)
-    against = "jax was asked for" if engine == "jax" else None
+    if engine == "jax":
+        return "jax"
+    against = _reason_against_kernels(run, mesh)
+    rounds = run.rounds if engine == "auto" else None
+    for kernels in KERNELS.values() if engine == "auto" else [KERNELS[engine]]:
+        reason = against or kernels.reason_against(run.problem, methods, run.plan, run.x0, run.together, rounds)
+        if reason is None:
+            return kernels.name
+        if engine != "auto":
+            raise ValueError(f"{owner}: engine={engine!r} does not apply: {reason}; use engine='auto' or 'jax'")
+    return "jax"
+
+
+def _reason_against_kernels(run: Run, mesh: Mesh | None) -> str | None:
+    """Why no fused kernels apply to a run, or None."""
     if mesh is not None:
-        against = "its kernels run on the cores of one machine, not on a mesh"
-    elif run.shadow is not None:
-        against = "a shadow looks at every local step, and its kernels show only what is between rounds"
-    elif run.average is not None and run.average.between_rounds:
-        against = "its kernels keep no average"
-    if against is None:
-        rounds = None if engine == "linear" else run.rounds
-        against = LinearEngine.reason_against(run.problem, methods, run.plan, run.x0, run.together, rounds)
-    if engine == "linear" and against is not None:
-        raise ValueError(f"{owner}: engine='linear' does not apply: {against}; use engine='auto' or 'jax'")
-    return "linear" if against is None else "jax"
+        return "its kernels run on the cores of one machine, not on a mesh"
+    if run.shadow is not None:
+        return "a shadow looks at every local step, and its kernels show only what is between rounds"
+    if run.average is not None and run.average.between_rounds:
+        return "its kernels keep no average"
+    return None
 
 
 def engine_before(engine: EngineName, checkpoint: AnyPath | None) -> EngineName:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,9 @@ STEPS = {"init", "broadcast", "start", "step", "finish", "update", "primal"}
 
 class LinearEngine:
     """Rounds of some methods of one kind, at most LANES of them, on LeastSquares or Logistic."""
+
+    name: ClassVar[Literal["linear"]] = "linear"
+    most_cells: ClassVar[int] = LANES
 
     def __init__(
         self,
@@ -117,10 +120,10 @@ class LinearEngine:
             if has_schedule(method):
                 return "a step size is a function of the round"
             name, form = type(method).__name__, method.affine(steps)
-            if form is None or not _states_its_own(method, "affine", STEPS):
+            if form is None or not states_its_own(method, "affine", STEPS):
                 return f"{name} is not an affine recurrence"
             psi = method.regularizer
-            if not _states_its_own(psi, "separable", {"array_prox", "parts", "prox"}):
+            if not states_its_own(psi, "separable", {"array_prox", "parts", "prox"}):
                 return f"{type(psi).__name__} is not one of the separable regularisers"
             if not plan.equal_steps and repr(method.affine(1)) != repr(method.affine(2)):
                 return f"{name} needs the same number of local steps on every client"
@@ -206,7 +209,7 @@ class LinearEngine:
             if not self.drawn or not 0 <= first - self.drawn[0] < self.rounds_at_once:
                 wanted = cohorts[place : place + self.rounds_at_once]
                 wanted = np.pad(wanted, ((0, self.rounds_at_once - len(wanted)), (0, 0)), mode="edge")
-                draws = _draw(self.plan, wanted, first)
+                draws = draw_rounds(self.plan, wanted, first)
                 weights_of = shares if draws.weights is None else np.array(draws.weights, self.dtype)
                 self.drawn = first, np.asarray(draws.rows).astype(np.uint32), weights_of
             begin = first - self.drawn[0]
@@ -279,7 +282,7 @@ def _l2(problem: Logistic | LeastSquares) -> float:
     return 0.0 if problem.l2 is None else float(problem.l2)
 
 
-def _states_its_own(thing: Any, form: str, changes: set[str]) -> bool:
+def states_its_own(thing: Any, form: str, changes: set[str]) -> bool:
     """Whether no subclass changes what the class that states the form does."""
     for kind in type(thing).__mro__:
         if form in vars(kind):
@@ -299,7 +302,7 @@ def _makes_the_bits_of_jax(settings: tuple[Any, ...]) -> bool:
 
 
 @jax.jit
-def _draw(plan: Plan, cohorts: jax.Array, first: int) -> Any:
+def draw_rounds(plan: Plan, cohorts: jax.Array, first: int) -> Any:
     """Rows (and weights) of all minibatches of some rounds: (R, S, K, B)."""
 
     def one_round(cohort: jax.Array, r: jax.Array) -> Any:

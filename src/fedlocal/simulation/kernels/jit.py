@@ -26,6 +26,13 @@ SOURCES = (
     "local_steps",
     "frozen_gradient",
     "rounds",
+    "networks/buffers",
+    "networks/emitter",
+    "networks/microkernels",
+    "networks/projections",
+    "networks/local_steps",
+    "networks/rounds",
+    "networks/layout",
 )
 FAST = {"contract", "reassoc", "nsz", "arcp"}  # nan and inf are what they are
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": FAST, "error_model": "numpy"}

@@ -13,8 +13,8 @@ import optax
 
 from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.simulation.averages import Average
-from fedlocal.simulation.engines import EngineName, engine_name
-from fedlocal.simulation.kernels.engine import CORES, LANES, LinearEngine
+from fedlocal.simulation.engines import KERNELS, EngineName, Kernels, engine_name
+from fedlocal.simulation.kernels.engine import CORES
 from fedlocal.simulation.plan import COHORT_BLOCK
 from fedlocal.simulation.rounds import RunInputs, RunState, cohort_of, first_state, output, run_round
 from fedlocal.simulation.run import Run
@@ -31,7 +31,7 @@ class CellBatch:
     runs: tuple[Run, ...]  # (B,)
     methods: LocalMethod  # every number an array (B,), in the precision of the run
     state: RunState  # every array (B, ...)
-    linear: LinearEngine | None  # the fused kernels, where they apply
+    kernels: Kernels | None  # the fused kernels, where they apply
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class CellGroup:
     methods: dict[int, LocalMethod]  # with the numbers of all rounds in place of functions of the round
     size: int  # cells in a batch
     threads: bool  # True if its batches may run at the same time
-    linear: LinearEngine | None  # measures its losses and lends its rows, where the fused kernels run the group
+    kernels: Kernels | None  # measures its losses and lends its examples, where the fused kernels run the group
     batches: tuple[CellBatch, ...]
 
     @classmethod
@@ -52,21 +52,23 @@ class CellGroup:
         methods: dict[int, LocalMethod],
         engine: EngineName,
         total: int,
-        like: LinearEngine | None,
+        like: Kernels | None,
     ) -> "CellGroup":
         """Choose the engine of a group and the size of its batches, and put its cells into them.
 
-        `total` are the cells of all groups. The fused kernels take rows and threads from `like`, the `linear` of another group,
-        if there is one.
+        `total` are the cells of all groups. The fused kernels take examples and threads from `like`, the `kernels` of another
+        group, if there is one.
         """
         members = list(runs)
         run = runs[members[0]]
-        if engine_name("sweep", engine, run, list(methods.values())) == "linear":
-            apart = len({int(run.plan.seed) for run in runs.values()}) > 1
+        name = engine_name("sweep", engine, run, list(methods.values()))
+        if name != "jax":
+            kind, apart = KERNELS[name], len({int(run.plan.seed) for run in runs.values()}) > 1
             # Cells of a batch walk through the same examples; of different seeds, each has a core of its own.
-            size = 1 if apart else -(-len(members) // -(-len(members) // LANES))
-            linear = LinearEngine(cast(Any, run.problem), [methods[members[0]]] * min(2, total), run.plan, run.x0, like)
-            return cls(runs, methods, size, apart, linear, ()).packed(members)
+            size = 1 if apart else -(-len(members) // -(-len(members) // kind.most_cells))
+            of_two = [methods[members[0]]] * min(2, total)
+            kernels = kind(cast(Any, run.problem), of_two, run.plan, run.x0, cast(Any, like))
+            return cls(runs, methods, size, apart, kernels, ()).packed(members)
         alone = cls(runs, methods, 1, False, None, ()).packed(members[:1])
         threads = len(members) > 1 and _stands_alone(alone, alone.batches[0])
         per_client = sum(np.size(a) * np.asarray(a).itemsize for a in jax.tree.leaves(run.x0))
@@ -85,7 +87,7 @@ class CellGroup:
 
     @property
     def engine(self) -> str:
-        return "jax" if self.linear is None else "linear"
+        return "jax" if self.kernels is None else self.kernels.name
 
     def packed(self, cells: Sequence[int], states: dict[int, Any] | None = None) -> "CellGroup":
         """Return the group with these cells in as few batches as hold them."""
@@ -115,7 +117,7 @@ class CellGroup:
         In what is put together a dead cell's place, -1, has the state of a living one, so that the shapes stay the same.
         """
         alive = [batch for batch in self.batches if any(i >= 0 and i not in dead for i in batch.cells)]
-        if self.linear is None or len(self.batches) <= 1 or not alive:
+        if self.kernels is None or len(self.batches) <= 1 or not alive:
             return alive
         held = np.concatenate([batch.cells for batch in alive]).tolist()
         places = {i: place for place, i in enumerate(held) if i >= 0 and i not in dead}
@@ -123,7 +125,7 @@ class CellGroup:
         state = jax.tree.map(lambda *a: np.concatenate(a)[order], *(batch.state for batch in alive))
         methods = stack(list(self.methods.values()), optax.tree.dtype(self.run.x0, "promote"))
         cells = np.array([i if i in places else -1 for i in self.methods])
-        return [CellBatch(cells, tuple(self.runs.values()), methods, state, self.linear)]
+        return [CellBatch(cells, tuple(self.runs.values()), methods, state, self.kernels)]
 
     def layout(self) -> list[list[int]]:
         """Return the cells of each batch."""
@@ -135,11 +137,12 @@ class CellGroup:
         places = [*cells, *[cells[0]] * missing]
         chosen, runs = [self.methods[i] for i in places], [self.runs[i] for i in places]
         methods = stack(chosen, optax.tree.dtype(run.x0, "promote"))
-        linear = None
-        if self.linear is not None:
+        kernels = None
+        if self.kernels is not None:
             threads = 1 if self.threads else CORES
-            linear = LinearEngine(cast(Any, run.problem), chosen, run.plan, run.x0, self.linear, threads)
-        if states is None and linear is not None:  # without compiling anything
+            like: Any = self.kernels
+            kernels = type(self.kernels)(cast(Any, run.problem), chosen, run.plan, run.x0, like, threads)
+        if states is None and kernels is not None:  # without compiling anything
             first = [first_state(run.problem, method, run.x0, None, False) for method in chosen]
             state = jax.tree.map(lambda *a: np.stack(a), *first)
         elif states is None:
@@ -150,7 +153,7 @@ class CellGroup:
             state = _first_states(run.problem, methods, x0, run.average, discrepancy, apart)
         else:
             state = jax.tree.map(lambda *a: jnp.stack(a), *(states[i] for i in places))
-        return CellBatch(np.array([*cells, *[-1] * missing]), tuple(runs), methods, state, linear)
+        return CellBatch(np.array([*cells, *[-1] * missing]), tuple(runs), methods, state, kernels)
 
 
 def by_cell(cells: Sequence[int], stacked: Any) -> dict[int, Any]:
@@ -167,10 +170,10 @@ def _stands_alone(group: CellGroup, batch: CellBatch) -> bool:
 
 def advance_batch(run: Run, batch: CellBatch, done: int, count: int) -> RunState:
     """Return the state of a batch `count` rounds after round `done`."""
-    if batch.linear is not None:
-        state, ran = batch.linear.advance(batch.state, done, count)
+    if batch.kernels is not None:
+        state, ran = batch.kernels.advance(batch.state, done, count)
         while ran < count and (np.asarray(state.diverged) < 0).any():
-            state, more = batch.linear.advance(state, done + ran, count - ran)
+            state, more = batch.kernels.advance(state, done + ran, count - ran)
             ran += more
         return state
     return jax.block_until_ready(_advance_cells(*_arguments(run, batch, done, count)))

@@ -135,7 +135,7 @@ def _groups(
         )
         for cells in together:
             own = {i: runs[samplings[i].seed] for i in cells}
-            like = next((group.linear for group in groups if group.linear is not None), None)
+            like = next((group.kernels for group in groups if group.kernels is not None), None)
             groups.append(CellGroup.make(own, {i: stepped[i] for i in cells}, engine, len(methods), like))
     return groups
 

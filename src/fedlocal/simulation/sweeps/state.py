@@ -91,20 +91,20 @@ class SweepState:
 
     def _losses(self, seen: list[tuple[CellGroup, CellBatch]], points: list[Params]) -> list[np.ndarray]:
         """Return the losses at the points of each batch; the kernels take those of all batches at once."""
-        linear = [k for k, (_, batch) in enumerate(seen) if batch.linear is not None]
-        others = [k for k in range(len(seen)) if k not in linear]
+        fused = [k for k, (_, batch) in enumerate(seen) if batch.kernels is not None]
+        others = [k for k in range(len(seen)) if k not in fused]
         work = [partial(self._losses_of, *seen[k], points[k]) for k in others]
         pool = self.pool if all(seen[k][0].threads for k in others) else None
         losses = dict(zip(others, _on_all_cores(pool, work), strict=True))
-        if linear:
-            group = seen[linear[0]][0]
-            living = [self._shown(seen[k][1])[0] for k in linear]
-            x = [jax.tree.map(lambda a, at=at: a[at], points[k]) for k, at in zip(linear, living, strict=True)]
+        if fused:
+            group = seen[fused[0]][0]
+            living = [self._shown(seen[k][1])[0] for k in fused]
+            x = [jax.tree.map(lambda a, at=at: a[at], points[k]) for k, at in zip(fused, living, strict=True)]
             together = jax.tree.map(lambda *a: np.concatenate(a), *x)
-            assert group.linear is not None
-            found = group.linear.losses(together, group.run.recorder.loss_weights)
+            assert group.kernels is not None
+            found = group.kernels.losses(together, group.run.recorder.loss_weights)
             parts = np.split(found, np.cumsum([len(at) for at in living])[:-1])
-            for k, at, part in zip(linear, living, parts, strict=True):
+            for k, at, part in zip(fused, living, parts, strict=True):
                 losses[k] = np.full(len(seen[k][1].cells), part[0])
                 losses[k][at] = part
         return [losses[k] for k in range(len(seen))]

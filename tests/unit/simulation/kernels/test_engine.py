@@ -786,7 +786,7 @@ def test_a_sweep_says_why_too_and_one_bad_cell_is_enough():
     with pytest.raises(ValueError, match="sweep: engine='linear' does not apply: GeneralFedAc: its linear part cannot"):
         fl.sweep(problem(), method, grid, engine="linear", **arguments)
     assert fl.sweep(problem(), method, grid, **arguments).provenance["configuration"]["engine"] == "jax"
-    with pytest.raises(ValueError, match="engine must be one of 'auto', 'jax', 'linear', got 'fast'"):
+    with pytest.raises(ValueError, match="engine must be one of 'auto', 'jax', 'linear', 'network', got 'fast'"):
         fl.sweep(problem(), method, grid, engine="fast", **arguments)  # pyright: ignore[reportArgumentType]
 
 
