@@ -75,7 +75,7 @@ def main() -> None:
     warnings.simplefilter("ignore", fl.DivergenceWarning)
 
     settings: Any = load("femnist-2nn", "paper").model_copy(update={"folder": arguments.folder})
-    task, grid = HandwritingTask(settings, 0), settings.grid.model_dump()
+    task, grid = HandwritingTask(settings, 0), settings.grid.pairs()
     names = ("clients_per_round", "batch_size", "local_epochs", "weights")
     sampling = {name: getattr(settings, name) for name in names}
     a = np.random.default_rng(0).standard_normal((SIDE, SIDE), np.float32)

@@ -33,7 +33,7 @@ def main() -> None:
     problem, psi = fl.problems.LeastSquares(data), fl.regularizers.L1(0.2)
     text: Any = load("lasso-1", "paper")
     grids = {
-        "the text's grid": text.grid.model_dump(),
+        "the text's grid": text.grid.pairs(),
         "all finite": {
             "client_step_size": np.geomspace(1e-4, 5e-4, 7).tolist(),
             "server_step_size": np.geomspace(0.03, 1, 7).tolist(),
