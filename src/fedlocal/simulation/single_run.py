@@ -72,8 +72,8 @@ def simulate(
         average: None returns the last iterate; "third_order", "uniform", "rounds", "random" or an `Average` one of the theorems'
             averages.
         engine: "auto" takes the fused kernels of "linear" for long runs of linear models, and those of "network" for long runs
-            of `MLP` in float32, where compiling them pays, else "jax", and for a checkpoint the engine that wrote it; the
-            result's provenance says which.
+            of `MLP` and `Softmax` in float32, where compiling them pays, else "jax", and for a checkpoint the engine that wrote
+            it; the result's provenance says which.
         shadow: look at every local step: mean trajectory, discrepancies and potentials, see `fl.Shadow`. With engine "jax".
         mesh: devices that share the clients of every round: a `jax.sharding.Mesh` of one axis, or how many devices of this
             process; None is one device. With engine "jax". Results are those of one device up to the order of summation.

@@ -14,7 +14,7 @@ from fedlocal.core import AbstractProblem, LocalMethod, Params
 from fedlocal.core.schedule import has_schedule
 from fedlocal.data.federated_data import SparseMatrix
 from fedlocal.metrics import losses_in_float64
-from fedlocal.problems import MLP
+from fedlocal.problems import MLP, Softmax
 from fedlocal.simulation.kernels.barrier import meeting_place, together
 from fedlocal.simulation.kernels.engine import CORES, draw_rounds
 from fedlocal.simulation.kernels.networks import rounds
@@ -34,18 +34,19 @@ LARGEST_BATCH = 96  # examples; JAX is as fast with larger products
 DRAWS_AT_ONCE = 1 << 20  # examples that JAX draws in one call
 SMALL_RUN = 1 << 37  # numbers of all clients, steps and rounds: JAX is done in about the time that compiling takes
 DENSEST = 0.4  # share of non-zeros above which few inputs are zero in all examples of a minibatch
+Network = MLP | Softmax
 COMPUTED = {"scores", "losses", "penalty", "gradient", "full_gradient", "prepare"}
 
 
 class NetworkEngine:
-    """Rounds of some methods of one kind on an MLP, in float32."""
+    """Rounds of some methods of one kind on an MLP, or on softmax regression, a network of one layer, in float32."""
 
     name: ClassVar[Literal["network"]] = "network"
     most_cells: ClassVar[int] = 64
 
     def __init__(
         self,
-        problem: MLP,
+        problem: Network,
         methods: Sequence[LocalMethod],
         plan: Plan,
         x0: Params,
@@ -59,7 +60,8 @@ class NetworkEngine:
         self.forms = [_form(method, plan.most_steps) for method in methods]
         self.threads = min(threads, plan.clients_per_round * len(methods))
         self.pool = ThreadPoolExecutor(self.threads) if like is None or like.threads < self.threads else like.pool
-        widths = [len(x0[0]["weights"]), *(len(layer["bias"]) for layer in x0)]
+        weights = [layer["weights"] for layer in _layers_of(jax.tree.leaves(x0))]
+        widths = [len(weights[0]), *(array.shape[1] for array in weights)]
         self.layout = Layout.make(widths, plan.batch_size, machine or Machine.here())
         self.examples = _examples(problem, self.layout.features) if like is None else like.examples
         self.mean_weights = np.ones(plan.num_clients) if plan.equal_mean else np.asarray(plan.mean_weights, np.float64)
@@ -82,9 +84,11 @@ class NetworkEngine:
         rounds: int | None = None,
     ) -> str | None:
         """Why the kernels do not apply (or would not be faster, if so many `rounds` are to be run), or None when they do."""
-        kind = type(problem)
-        if not isinstance(problem, MLP) or any(getattr(kind, name) is not getattr(MLP, name) for name in COMPUTED):
-            return f"it serves MLP, not {type(problem).__name__}"
+        kind, base = type(problem), Softmax if isinstance(problem, Softmax) else MLP
+        if not isinstance(problem, Network) or any(getattr(kind, name) is not getattr(base, name) for name in COMPUTED):
+            return f"it serves MLP and Softmax, not {kind.__name__}"
+        if isinstance(problem, Softmax) and (problem.l2 is not None or not problem.intercept):
+            return "it serves Softmax with an intercept and without l2"
         if isinstance(problem.data.arrays[0], SparseMatrix):
             return "features are sparse"
         if any(leaf.dtype != np.float32 for leaf in jax.tree.leaves(x0)):
@@ -134,7 +138,7 @@ class NetworkEngine:
 
     def losses(self, points: Params, loss_weights: np.ndarray) -> np.ndarray:
         """F at several points, stacked along the first axis, in float64."""
-        count = len(points[0]["bias"])
+        count = len(jax.tree.leaves(points)[0])
         self.most_points = max(self.most_points, count)
         # when cells diverge there are fewer: one number of points, one program
         filled = np.minimum(np.arange(self.most_points), count - 1)
@@ -235,11 +239,11 @@ def _cells(forms: Sequence[NetworkForm]) -> Cells:
 
 
 def _layers_of(leaves: list[Any]) -> list[dict[str, Any]]:
-    """The layers of a network from its arrays in JAX's order."""
+    """The layers of a network from its arrays in JAX's order: the bias (or intercept) of each layer, then its weights."""
     return [{"bias": b, "weights": w} for b, w in zip(leaves[::2], leaves[1::2], strict=True)]
 
 
-def _examples(problem: MLP, width: int) -> NetworkExamples:
+def _examples(problem: Network, width: int) -> NetworkExamples:
     """A problem's examples in the types that the kernels read; features are copied only if they change."""
     features, labels = problem.data.arrays
     flat = np.ascontiguousarray(features, np.float32).reshape(len(features), -1)

@@ -77,7 +77,7 @@ def distance(a: Any, b: Any) -> float:
     return max(float(np.max(np.abs(np.asarray(x, float) - np.asarray(y, float)))) for x, y in pairs) / largest
 
 
-def check(some: fl.problems.MLP, method: fl.LocalMethod, **arguments: Any) -> fl.Result:
+def check(some: fl.problems.MLP | fl.problems.Softmax, method: fl.LocalMethod, **arguments: Any) -> fl.Result:
     """The network engine goes where the JAX engine goes, and somewhere; returns where."""
     fused, wanted = (
         fl.simulate(some, method, engine=engine, eval_every=3, progress=False, **arguments)
@@ -87,7 +87,7 @@ def check(some: fl.problems.MLP, method: fl.LocalMethod, **arguments: Any) -> fl
     assert distance(fused.x, wanted.x) < CLOSE
     assert distance(fused.server, wanted.server) < CLOSE
     np.testing.assert_allclose(fused.history["loss"], wanted.history["loss"], rtol=CLOSE)
-    assert distance(fused.x, some.init(jax.random.key(arguments.get("seed", 0)))) > 1e-2
+    assert distance(some.init(jax.random.key(arguments.get("seed", 0))), fused.x) > 1e-2
     return fused
 
 
@@ -144,6 +144,12 @@ def test_unequal_local_steps():
 @pytest.mark.parametrize("hidden", [(), pytest.param((50,), marks=thorough), (3, 35, 16, 1)])
 def test_any_number_of_layers_and_any_widths(hidden: tuple[int, ...]):
     check(problem(hidden, features=33, classes=18), METHODS["fed_dual_avg_l1_ball"], **EPOCHS)
+
+
+@pytest.mark.parametrize("name", ["fed_avg", "fed_mid_l1_ball", "fed_dual_avg_l1_ball"])
+def test_softmax_regression_is_a_network_of_one_layer(name: str):
+    result = check(fl.problems.Softmax(problem().data, 5), METHODS[name], **EPOCHS)
+    assert set(result.x) == {"weights", "intercept"}
 
 
 @thorough
@@ -316,8 +322,12 @@ def test_where_it_does_not_apply_it_says_why(name: str):
 def test_it_serves_networks_in_float32():
     arguments: dict[str, Any] = {"rounds": 1, "local_steps": 2, "batch_size": 4, "engine": "network"}
     other = Tanh(problem().data, (), 5)  # pyright: ignore
-    with pytest.raises(ValueError, match="serves MLP, not Tanh"):
+    with pytest.raises(ValueError, match="serves MLP and Softmax, not Tanh"):
         fl.simulate(other, FedAvg(0.1), **arguments)
+    data = problem().data
+    for softmax in (fl.problems.Softmax(data, 5, l2=0.1), fl.problems.Softmax(data, 5, intercept=False)):
+        with pytest.raises(ValueError, match="Softmax with an intercept and without l2"):
+            fl.simulate(softmax, FedAvg(0.1), **arguments)
     with jax.enable_x64(True), pytest.raises(ValueError, match="computes in float32, not float64"):
         fl.simulate(problem(), FedAvg(0.1), **arguments)
     with pytest.raises(ValueError, match="not of one kind"):
