@@ -31,7 +31,8 @@ def check_units(owner: str, problem: AbstractProblem) -> None:
     if isinstance(features, SparseMatrix):
         largest = abs(features.to_scipy()).max(axis=0).toarray().ravel()
     else:
-        largest = np.abs(np.asarray(features)).max(axis=0).ravel()
-    wrong = np.flatnonzero(largest > LARGEST)
+        values = np.asarray(features)
+        largest = np.maximum(values.max(axis=0), -values.min(axis=0)).ravel()
+    wrong = np.flatnonzero(largest.astype(np.float64) > LARGEST)
     if len(wrong):
         raise UnitError(owner, int(wrong[0]), "large")

@@ -6,6 +6,7 @@ import equinox as eqx
 import numpy as np
 
 from fedlocal.core import LocalMethod, Separable
+from fedlocal.methods.table import fields_of
 from fedlocal.regularizers import L1, L1Ball, L2Ball
 from fedlocal.simulation.kernels.engine import STEPS, states_its_own
 from fedlocal.simulation.kernels.networks.buffers import ELASTIC, FREE, L1_BALL, L2_BALL
@@ -30,7 +31,7 @@ class NetworkForm(NamedTuple):
         """The form of a method, or why it has none."""
         name, psi = type(method).__name__, method.regularizer
         affine, ball = method.affine(steps), BALLS.get(type(psi))
-        if affine is None and ball is not None and hasattr(method, "regularizer"):
+        if affine is None and ball is not None and fields_of(method).get("regularizer") is psi:
             # of a separable psi the form says which part of it clients and server apply
             affine = eqx.tree_at(lambda m: m.regularizer, method, L1(1.0)).affine(steps)
         if affine is None or not states_its_own(method, "affine", STEPS):
