@@ -26,6 +26,7 @@ from fedlocal.simulation.kernels.networks.layout import Layout, Machine
 from fedlocal.simulation.plan import Plan, Sampling
 from fedlocal.simulation.rounds import first_state
 from fedlocal.simulation.run import Run, RunArguments
+from unit.methods.test_contract import HonestWrapper
 
 CLOSE = 1e-5
 thorough = pytest.mark.thorough  # `make thorough` runs these too
@@ -302,6 +303,7 @@ AGAINST: dict[str, tuple[fl.LocalMethod, dict[str, Any], str]] = {
     "step": (Sign(0.1, 1.0), {}, "Sign is not an affine recurrence"),
     "momentum": (MinibatchSGD(0.1), {}, "MinibatchSGD: its clients hold more than their weights"),
     "box": (FedMiD(0.1, 1.0, Box(-1, 1)), {}, "Box is none of Zero, L1, SquaredL2"),
+    "wrapper": (HonestWrapper(FedMiD(0.1, 1.0, L1Ball(1.0))), {}, "HonestWrapper is not an affine recurrence"),
     "groups": (FedDualAvg(0.1, 1.0, GroupL1(0.1)), {}, "FedDualAvg is not an affine recurrence"),
     "schedule": (FedAvg(lambda r: 0.1 / (r + 1)), {}, "a step size is a function of the round"),
     "full": (FedAvg(0.1), {"batch_size": None}, "minibatches of at most 96 examples"),
