@@ -108,11 +108,19 @@ def test_every_method_is_in_the_table():
 def test_the_events_say_who_was_left_out_of_which_round(story: Story):
     absent = left_out(story.stage, "steady", STEADY)
     (resumed,) = resumed_after(story.stage, "steady", STEADY)
+    assert resumed < ROUNDS
+    for (
+        site
+    ) in "abc":  # the second run begins with the first two sites that are there; the third may come a round later
+        late = [r for r in sorted(absent[site]) if r >= resumed and absent[site][r] == "not connected; left out"]
+        assert late == list(range(resumed, resumed + len(late)))
+        for r in late:
+            del absent[site][r]
     assert absent["a"] == {}
-    assert set(absent["c"]) == POISONED
+    assert 1 in absent["c"]
+    assert set(absent["c"]) <= POISONED
     assert all("nan or inf in y/" in why for why in absent["c"].values())
     assert set(absent["b"]) == set(range(STRUCK, resumed))  # it was back before the second run
-    assert resumed < ROUNDS
     assert absent["b"].pop(STRUCK) == "no answer in time; left out"
     assert set(absent["b"].values()) == {"not connected; left out"}
 
