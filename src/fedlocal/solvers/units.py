@@ -9,9 +9,8 @@ from fedlocal.data.federated_data import SparseMatrix
 from fedlocal.data.moments import UnitError
 from fedlocal.problems.linear import LinearProblem
 
-LARGEST = (
-    1e100  # of features: the square of a curvature, a product of four of them, is hardly a number of float64 beyond it
-)
+# of features: beyond it the square of a curvature, which is a product of four of them, is hardly a number of float64
+LARGEST = 1e100
 
 
 def check_units(owner: str, problem: AbstractProblem) -> None:

@@ -53,9 +53,8 @@ class TunedMethod:
     late: Mapping[str, float]  # every column averaged over the last rounds
     diverged: Mapping[tuple[float, float], float]  # (client, server) -> first round of divergence, where it diverged
     tied: Sequence[tuple[float, float]]  # pairs with the best score, this one among them
-    dropped: Mapping[tuple[float, float], float] = field(
-        default_factory=dict
-    )  # pair -> round after which halving dropped it
+    # pair -> round after which halving dropped it
+    dropped: Mapping[tuple[float, float], float] = field(default_factory=dict)
     half_widths: Mapping[str, float] = field(default_factory=dict)  # of `late`: of 95 % t intervals over several seeds
 
     @property
